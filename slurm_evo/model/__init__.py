@@ -1,0 +1,63 @@
+"""The shared vocabulary: frozen values and the error tree. Standard library only."""
+
+from slurm_evo.model.action import Action, Answer, Outcome, SetClusters, SetSiteFactor, Unpin
+from slurm_evo.model.errors import (
+    AnswerUnreadable,
+    ClusterError,
+    ClusterRefused,
+    ClusterUnreachable,
+    ConfigError,
+    LeaseLost,
+    PolicyError,
+    SlurmEvoError,
+    StoreError,
+    TraceError,
+)
+from slurm_evo.model.job import ClusterName, FleetJob, Hold, Job, JobKey, JobState
+from slurm_evo.model.plan import Placement, Plan, Scores
+from slurm_evo.model.port import ClusterPort
+from slurm_evo.model.view import (
+    ClusterView,
+    ControllerFacts,
+    FleetView,
+    Limit,
+    Node,
+    Partition,
+    join_siblings,
+)
+
+__all__ = [
+    "Action",
+    "Answer",
+    "AnswerUnreadable",
+    "ClusterError",
+    "ClusterName",
+    "ClusterPort",
+    "ClusterRefused",
+    "ClusterUnreachable",
+    "ClusterView",
+    "ConfigError",
+    "ControllerFacts",
+    "FleetJob",
+    "FleetView",
+    "Hold",
+    "Job",
+    "JobKey",
+    "JobState",
+    "LeaseLost",
+    "Limit",
+    "Node",
+    "Outcome",
+    "Partition",
+    "Placement",
+    "Plan",
+    "PolicyError",
+    "Scores",
+    "SetClusters",
+    "SetSiteFactor",
+    "SlurmEvoError",
+    "StoreError",
+    "TraceError",
+    "Unpin",
+    "join_siblings",
+]

@@ -1,0 +1,1 @@
+"""Layer 2 expressions: parse, check, print, evaluate; the terminals they are made of."""

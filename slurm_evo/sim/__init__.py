@@ -1,0 +1,1 @@
+"""The simulator: arrays and policies, no Slurm."""

@@ -1,0 +1,1 @@
+"""Ways into a cluster: pyslurm, command line, REST, simulated."""

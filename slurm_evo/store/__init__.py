@@ -1,0 +1,1 @@
+"""The journal: cycles, plans, actions, policies (SQLAlchemy lives here)."""
