@@ -6,12 +6,12 @@ from datetime import timedelta
 
 import pytest
 from builders import NOW, fleet, job, key, names, siblings
-from slurm_evo.config import MovesSettings
+from slurm_evo.config import MoveSettings
 from slurm_evo.model import Answer, Hold, Outcome, SetClusters, SetSiteFactor, Unpin
 from slurm_evo.store import JobMemory
 from slurm_evo_daemon.moves import Step, after, step
 
-MOVES = MovesSettings(confirm_s=60, stranded_s=30, refusal_s=3600)
+MOVES = MoveSettings(confirm_s=60, stranded_s=30, refusal_s=3600)
 
 
 def remembered(**changes: object) -> JobMemory:
