@@ -238,7 +238,9 @@ class Settings(_Topic):
         if len(ways) > 1:
             raise ValueError("simulated and real clusters cannot be mixed")
         if self.cycle.lease_s < 2 * self.cycle.period_s:
-            raise ValueError("cycle.lease_s must be at least twice cycle.period_s, or the lease runs out in between")
+            raise ValueError(
+                "cycle.lease_s must be at least twice cycle.period_s, or the lease runs out in between"
+            )
         return self
 
     @property
@@ -292,6 +294,7 @@ def load(path: Path | None = None, env: Mapping[str, str] = os.environ) -> Setti
     Args:
         path: the TOML file; None: `find` it.
         env: the environment.
+
     Raises:
         ConfigError: the file is missing or no TOML, a key is unknown or its value is wrong; names both.
     """
@@ -305,7 +308,9 @@ def load(path: Path | None = None, env: Mapping[str, str] = os.environ) -> Setti
         raise ConfigError(_explain(failure, file)) from failure
 
 
-def effective(settings: Settings, path: Path | None = None, env: Mapping[str, str] = os.environ) -> list[Effective]:
+def effective(
+    settings: Settings, path: Path | None = None, env: Mapping[str, str] = os.environ
+) -> list[Effective]:
     """Every setting with its value and its source, in the order of the documentation."""
     file = find(path, env)
     in_file = set(_leaves(_read(file)))

@@ -88,7 +88,11 @@ def _towards(
         if viable > wanted and wanted <= job.waiting_on:
             return _send(job, memory, wanted, view, f"narrowed to {_names(wanted)}: confirmed there")
         return _send(
-            job, memory.but(widening_since=now), viable | wanted, view, f"widened by {_names(wanted - viable)}"
+            job,
+            memory.but(widening_since=now),
+            viable | wanted,
+            view,
+            f"widened by {_names(wanted - viable)}",
         )
     missing = wanted - job.waiting_on
     if not missing:
@@ -188,9 +192,7 @@ def after(outcome: Outcome, memory: JobMemory, now: datetime, refusal_s: float) 
     return memory
 
 
-def _send(
-    job: FleetJob, memory: JobMemory, clusters: frozenset[ClusterName], view: FleetView, note: str
-) -> Step:
+def _send(job: FleetJob, memory: JobMemory, clusters: frozenset[ClusterName], view: FleetView, note: str) -> Step:
     action = SetClusters(job.key, tuple(sorted(clusters)))
     return Step(memory.but(moved_at=view.now, moves=memory.moves + 1), action, note)
 
@@ -199,11 +201,7 @@ def _age_lost_s(job: FleetJob, memory: JobMemory) -> float:
     """Seconds of waiting that the youngest waiting sibling does not know of."""
     return max(
         0.0,
-        *(
-            (record.submitted - memory.submitted).total_seconds()
-            for record in job.records
-            if record.waiting_here
-        ),
+        *((record.submitted - memory.submitted).total_seconds() for record in job.records if record.waiting_here),
     )
 
 

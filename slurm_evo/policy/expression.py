@@ -21,7 +21,12 @@ ARITY = {
 
 _INFIX = {"add": ("+", 1), "sub": ("-", 1), "mul": ("*", 2), "div": ("/", 2)}
 """Sign and binding strength."""
-_LATEX = {"sqrt": r"\sqrt{%s}", "log": r"\ln\left|%s\right|", "abs": r"\left|%s\right|", "inv": r"\frac{1}{%s}"}
+_LATEX = {
+    "sqrt": r"\sqrt{%s}",
+    "log": r"\ln\left|%s\right|",
+    "abs": r"\left|%s\right|",
+    "inv": r"\frac{1}{%s}",
+}
 
 
 @dataclass(frozen=True, slots=True)

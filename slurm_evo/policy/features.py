@@ -39,6 +39,7 @@ def feature_table(
         usage_gpu_s: (users,) decayed GPU-seconds of each user.
         busy_gpus: devices in use in the fleet.
         fleet_gpus: all devices of nodes that are up.
+
     Returns:
         (11, n) float64.
     """

@@ -76,7 +76,9 @@ def compile_tree(tree: Node) -> Program:
 def _constants(tree: Node) -> list[float]:
     if isinstance(tree, Constant):
         return [tree.value]
-    return [value for argument in tree.arguments for value in _constants(argument)] if isinstance(tree, Call) else []
+    return (
+        [value for argument in tree.arguments for value in _constants(argument)] if isinstance(tree, Call) else []
+    )
 
 
 def scores(program: Program, table: FloatArray) -> FloatArray:
@@ -85,6 +87,7 @@ def scores(program: Program, table: FloatArray) -> FloatArray:
     Args:
         program: from `compile_tree`.
         table: (11, n) float64, rows in the order of `TERMINALS`.
+
     Returns:
         (n,) float64, finite: an overflow becomes the largest number of its sign, a NaN the smallest.
     """
@@ -104,7 +107,7 @@ def evaluator() -> Any:
     protected, largest, block = PROTECTED, LARGEST, BLOCK
 
     @njit(cache=True, nogil=True, error_model="numpy")
-    def evaluate(code, constants, registers, table, out):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202, C901, PLR0912, PLR0915 - one loop per operator is what vectorises
+    def evaluate(code, constants, registers, table, out):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202, PLR0912 - one loop per operator is what vectorises
         features, count = table.shape
         fixed = constants.size
         rows = np.empty((fixed + registers, block))

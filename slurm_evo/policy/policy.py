@@ -125,7 +125,11 @@ def problems(policy: Policy) -> tuple[str, ...]:
     used = [terminal for terminal in TERMINALS if terminal.name in policy.terminals]
     base = {terminal.name: terminal.low for terminal in TERMINALS}
     found: list[str] = []
-    corners = [(terminal.low, (terminal.low * terminal.high) ** 0.5, terminal.high) for terminal in used if terminal.name != "wait"]
+    corners = [
+        (terminal.low, (terminal.low * terminal.high) ** 0.5, terminal.high)
+        for terminal in used
+        if terminal.name != "wait"
+    ]
     waits = [0.0, 1.0, 60.0, 600.0, 3600.0, 43_200.0, 86_400.0, 604_800.0, 5e6]
     others = [terminal.name for terminal in used if terminal.name != "wait"]
     for corner in itertools.islice(itertools.product(*corners), 60_000):
@@ -135,7 +139,11 @@ def problems(policy: Policy) -> tuple[str, ...]:
         if not all(-1e300 < value < 1e300 for value in row):
             found.append(f"its score is not a finite number for {at}")
             break
-        falls = [waits[place + 1] for place in range(len(row) - 1) if row[place + 1] < row[place] - 1e-9 * abs(row[place])]
+        falls = [
+            waits[place + 1]
+            for place in range(len(row) - 1)
+            if row[place + 1] < row[place] - 1e-9 * abs(row[place])
+        ]
         if falls:
             found.append(f"its score falls as a job waits (before {falls[0]:g} s, for {at})")
             break

@@ -80,6 +80,7 @@ def forecast(
         masks: (n,) uint64; bit c set where cluster c may start the job.
         depth: a pass looks at this many of a cluster's jobs behind the first blocked one (Slurm's
             bf_max_job_test).
+
     Returns:
         (n,) seconds from now, infinite where the job never starts; (n,) cluster index, -1 where none.
     O(events × clusters × depth × nodes); allocates nothing inside the event loop.
@@ -123,7 +124,12 @@ def _kernel() -> Any:
         if count == 1:
             best, best_free = -1, 1 << 60
             for k in range(low, high):
-                if (want < 0 or kind[k] == want) and free[k] >= each and cpus_free[k] >= cpus_each and free[k] < best_free:
+                if (
+                    (want < 0 or kind[k] == want)
+                    and free[k] >= each
+                    and cpus_free[k] >= cpus_each
+                    and free[k] < best_free
+                ):
                     best, best_free = k, free[k]
             if best < 0:
                 return 0
@@ -185,13 +191,25 @@ def _kernel() -> Any:
                         looked += 1
                         if looked > depth:
                             break
-                    count = place(low, high, kind, total, free, cpus_free, gpus[j], want[j], nodes[j], cpus[j], out)
+                    count = place(
+                        low, high, kind, total, free, cpus_free, gpus[j], want[j], nodes[j], cpus[j], out
+                    )
                     if count > 0 and blocked and now + limit[j] > shadow:
                         # It would still run when the reservation begins: only beside the reserved nodes.
                         for k in range(low, high):
                             shadow_free[k] = -1 if reserved[k] else free[k]
                         count = place(
-                            low, high, kind, total, shadow_free, cpus_free, gpus[j], want[j], nodes[j], cpus[j], out
+                            low,
+                            high,
+                            kind,
+                            total,
+                            shadow_free,
+                            cpus_free,
+                            gpus[j],
+                            want[j],
+                            nodes[j],
+                            cpus[j],
+                            out,
                         )
                     if count > 0:
                         each = (gpus[j] + count - 1) // count
@@ -260,8 +278,7 @@ def _kernel() -> Any:
             # On to the next end.
             following = np.inf
             for a in range(used):
-                if a_end[a] < following:
-                    following = a_end[a]
+                following = min(following, a_end[a])
             if following == np.inf:
                 break
             now = max(now, following)

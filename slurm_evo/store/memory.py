@@ -29,9 +29,7 @@ class JobMemories(Database):
                 row
                 for cluster, ids in by_cluster.items()
                 for some in chunks(ids)
-                for row in session.scalars(
-                    select(JobRow).where(JobRow.cluster == cluster, JobRow.job.in_(some))
-                )
+                for row in session.scalars(select(JobRow).where(JobRow.cluster == cluster, JobRow.job.in_(some)))
             )
             return {memory.key: memory for memory in map(_memory, rows)}
 

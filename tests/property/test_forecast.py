@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from slurm_evo.sim.forecast import Devices, Releases, Waiting, forecast
 from twins.plain_forecast import plain_forecast
+
+from slurm_evo.sim.forecast import Devices, Releases, Waiting, forecast
 
 
 @st.composite
@@ -19,7 +20,13 @@ def standing_queues(draw: st.DrawFn) -> tuple[Devices, Releases, Waiting, np.nda
     free, cpus_free = list(gpus), [16] * k
     for node, g, c, end, extra in draw(
         st.lists(
-            st.tuples(st.integers(0, k - 1), st.integers(0, 4), st.integers(1, 8), st.integers(0, 9), st.integers(0, 9)),
+            st.tuples(
+                st.integers(0, k - 1),
+                st.integers(0, 4),
+                st.integers(1, 8),
+                st.integers(0, 9),
+                st.integers(0, 9),
+            ),
             max_size=6,
         )
     ):

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from slurm_evo.model import PolicyError
 from slurm_evo.policy import TERMINALS, Policy, admitted, problems
 from slurm_evo.policy.expression import ARITY, Call, Constant, Name, Node

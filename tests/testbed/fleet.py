@@ -18,7 +18,18 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from testbed.roots import CHECKOUT, HERE, RELEASES, VENV, Release, as_expected, root_of, say, slurm_version, venv_layer_of
+from testbed.roots import (
+    CHECKOUT,
+    HERE,
+    RELEASES,
+    VENV,
+    Release,
+    as_expected,
+    root_of,
+    say,
+    slurm_version,
+    venv_layer_of,
+)
 
 RUNS = Path(os.environ.get("SLURM_EVO_RUN", "/run/slurm-evo-testbed"))
 START = r"""
@@ -76,7 +87,7 @@ class Fleet:
 
     @property
     def has_pyslurm(self) -> bool:
-        """pyslurm was built for it."""
+        """Pyslurm was built for it."""
         return bool(self._known["pyslurm"])
 
     @property
@@ -108,7 +119,12 @@ class Fleet:
         expected = as_expected(wanted, root)
         fleet.scratch.mkdir(parents=True)
         has_pyslurm = any(layer.glob(f".{VENV}/lib/python3*/site-packages/pyslurm"))
-        facts = {"release": release, "slurm": slurm_version(root), "expected": expected, "pyslurm": has_pyslurm}
+        facts = {
+            "release": release,
+            "slurm": slurm_version(root),
+            "expected": expected,
+            "pyslurm": has_pyslurm,
+        }
         (fleet.folder / "fleet.json").write_text(json.dumps(facts))
         env = {
             **os.environ,

@@ -57,7 +57,12 @@ def start(name: str) -> None:
     argv = ["unshare", "--uts", "sh", "-c", 'hostname "$0"; exec "$@"', host, *command]
     with (LOG / f"{name}.log").open("ab") as log:
         process = subprocess.Popen(
-            argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env={**os.environ, **env}, start_new_session=True
+            argv,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            env={**os.environ, **env},
+            start_new_session=True,
         )
     (RUN / f"{name}.pid").write_text(str(process.pid))
 
@@ -95,8 +100,16 @@ def until(what: str, command: list[str], accept: str | None = None, seconds: flo
 
 def prepare() -> None:
     """Files, folders and keys that the daemons expect."""
-    for folder in (SITE / "dev", RUN, LOG, TOKENS, Path("/run/munge"), Path("/run/mysqld"), Path("/var/log/munge"),
-                   Path("/var/spool/slurmd")):
+    for folder in (
+        SITE / "dev",
+        RUN,
+        LOG,
+        TOKENS,
+        Path("/run/munge"),
+        Path("/run/mysqld"),
+        Path("/var/log/munge"),
+        Path("/var/spool/slurmd"),
+    ):
         folder.mkdir(parents=True, exist_ok=True)
     shutil.copytree("/slurm-conf", CONF, dirs_exist_ok=True)
     (CONF / "slurm.conf").write_text("")  # slurmdbd looks for slurmdbd.conf beside SLURM_CONF
@@ -146,7 +159,9 @@ def bring_up() -> None:
         conf = {"SLURM_CONF": str(CONF / cluster / "slurm.conf")}
         idle = ["sh", "-c", f"test $(sinfo -h -p gpu -N -t idle -o %N | wc -l) = {nodes}"]
         until(f"the nodes of {cluster}", idle, **conf)
-        token = until("a token", ["scontrol", "token", "username=slurm-evo", "lifespan=86400"], "SLURM_JWT=", **conf)
+        token = until(
+            "a token", ["scontrol", "token", "username=slurm-evo", "lifespan=86400"], "SLURM_JWT=", **conf
+        )
         path = TOKENS / cluster
         path.write_text(token.split("=", 1)[1].strip() + "\n")
         os.chown(path, pwd.getpwnam("slurm-evo").pw_uid, -1)
@@ -158,7 +173,9 @@ def bring_up() -> None:
         synced = ["sh", "-c", "test $(scontrol show federation | grep -c 'Synced:Yes') -ge 2"]
         until(f"the federation at {cluster}", synced, **conf)
     for cluster, port in REST_PORTS.items():
-        curl = f"curl -sf -o /dev/null -H X-SLURM-USER-NAME:slurm-evo -H X-SLURM-USER-TOKEN:$(cat {TOKENS}/{cluster})"
+        curl = (
+            f"curl -sf -o /dev/null -H X-SLURM-USER-NAME:slurm-evo -H X-SLURM-USER-TOKEN:$(cat {TOKENS}/{cluster})"
+        )
         until(f"slurmrestd of {cluster}", ["sh", "-c", f"{curl} http://127.0.0.1:{port}/openapi/v3"])
 
 

@@ -20,11 +20,27 @@ CHECKOUT = HERE.parent.parent
 CACHE = Path(os.environ.get("SLURM_EVO_CACHE", "/var/cache/slurm-evo"))
 VENV = "/opt/slurm-evo/venv"
 USERS = ("ada", "bob", "cyd", "slurm-evo", "restd")
-PACKAGES = (
-    "slurmctld slurmd slurmdbd slurmrestd slurm-client slurm-wlm-basic-plugins slurm-wlm-plugins "
-    "slurm-wlm-mysql-plugin slurm-wlm-jwt-plugin libslurm-dev mariadb-server munge "
-    "python3-dev python3-venv gcc procps curl ca-certificates iproute2"
-).split()
+PACKAGES = [
+    "slurmctld",
+    "slurmd",
+    "slurmdbd",
+    "slurmrestd",
+    "slurm-client",
+    "slurm-wlm-basic-plugins",
+    "slurm-wlm-plugins",
+    "slurm-wlm-mysql-plugin",
+    "slurm-wlm-jwt-plugin",
+    "libslurm-dev",
+    "mariadb-server",
+    "munge",
+    "python3-dev",
+    "python3-venv",
+    "gcc",
+    "procps",
+    "curl",
+    "ca-certificates",
+    "iproute2",
+]
 PYSLURM = "pyslurm==25.11.2"
 
 
@@ -71,7 +87,11 @@ def host_packages() -> None:
 
 def root_of(release: Release) -> Path:
     """The release's root, built if the cache does not have it."""
-    made_of = (*PACKAGES, *USERS, "4")  # the last word is the recipe's version: raise it when the recipe changes
+    made_of = (
+        *PACKAGES,
+        *USERS,
+        "4",
+    )  # the last word is the recipe's version: raise it when the recipe changes
     target = CACHE / f"root-{release.name}-{_key(release.name, *made_of)}"
     return _cached(target, lambda aside: _build_root(release, aside))
 
@@ -212,7 +232,11 @@ exec chroot {root} /bin/sh -euc {shlex.quote(steps)}
 """
     names = ("PIP_", "HTTP", "http", "SSL_", "REQUESTS_", "CURL_", "NO_PROXY", "no_proxy")
     env = {name: value for name, value in os.environ.items() if name.startswith(names)}
-    env |= {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/root", "LC_ALL": "C"}
+    env |= {
+        "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+        "HOME": "/root",
+        "LC_ALL": "C",
+    }
     run("unshare", "--mount", "--propagation", "private", "/bin/sh", "-euc", script, env=env)
 
 

@@ -40,9 +40,7 @@ def plain_forecast(
 
     def fit(job: int, cluster: int, free: list[int], cpus: list[int]) -> list[int]:
         want, asked = int(waiting.kind[job]), int(waiting.gpus[job])
-        there = [
-            k for k, node in enumerate(nodes) if node["cluster"] == cluster and want in (-1, node["kind"])
-        ]
+        there = [k for k, node in enumerate(nodes) if node["cluster"] == cluster and want in (-1, node["kind"])]
         largest = max((nodes[k]["gpus"] for k in there), default=0)
         if asked > 0 and largest == 0:
             return []
