@@ -4,6 +4,7 @@ from slurm_evo.slurm.simulated.faults import Faults
 from slurm_evo.slurm.simulated.fleet import EPOCH, SimulatedFleet
 from slurm_evo.slurm.simulated.port import SimulatedPort
 from slurm_evo.slurm.simulated.record import INFINITE, SimulatedJob
+from slurm_evo.slurm.simulated.runs import Results, judge, results, run, without_federation
 from slurm_evo.slurm.simulated.sample import cluster_spec, sample_fleet
 from slurm_evo.slurm.simulated.spec import (
     Arrival,
@@ -16,6 +17,7 @@ from slurm_evo.slurm.simulated.spec import (
     Submission,
     UserSpec,
 )
+from slurm_evo.slurm.simulated.workload import sample_workload
 
 __all__ = [
     "EPOCH",
@@ -28,11 +30,17 @@ __all__ = [
     "PartitionSpec",
     "QosSpec",
     "Reservation",
+    "Results",
     "SimulatedFleet",
     "SimulatedJob",
     "SimulatedPort",
     "Submission",
     "UserSpec",
     "cluster_spec",
+    "judge",
+    "results",
+    "run",
     "sample_fleet",
+    "sample_workload",
+    "without_federation",
 ]

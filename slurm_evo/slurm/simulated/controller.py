@@ -83,6 +83,7 @@ class Controller:
         self.qos = {qos.name: qos for qos in spec.qos}
         self.users = {user.name: user for user in spec.users}
         self._top_qos = max((qos.priority for qos in spec.qos), default=0) or 1
+        self._gpus = max(1, spec.gpus)
         self._gpus_of: Counter[tuple[str, str]] = Counter()
         self._jobs_of: Counter[str] = Counter()
         self._members = {
@@ -172,7 +173,7 @@ class Controller:
         age = min(1.0, max(0, now - max(record.submitted, record.eligible)) / self.spec.max_age_s)
         total = weights.get("age", 0) * age
         total += weights.get("qos", 0) * self.qos[record.asked.qos].priority / self._top_qos
-        total += weights.get("jobsize", 0) * record.asked.gpus / max(1, self.spec.gpus)
+        total += weights.get("jobsize", 0) * record.asked.gpus / self._gpus
         return max(1, min(PRIORITY_MAX, int(total) + record.site_factor - record.nice))
 
     def queue(self, now: int) -> list[Record]:

@@ -11,10 +11,12 @@ from slurm_evo.slurm.simulated.spec import (
     UserSpec,
 )
 
-USERS = (
-    UserSpec(name="ada", account="vision"),
-    UserSpec(name="bob", account="language"),
-    UserSpec(name="cyd", account="physics"),
+_ACCOUNTS = ("vision", "language", "physics")
+USERS = tuple(
+    UserSpec(name=name, account=_ACCOUNTS[number % 3])
+    for number, name in enumerate(
+        ("ada", "bob", "cyd", "dee", "eva", "fay", "gil", "hal", "ian", "joy", "kai", "lea")
+    )
 )
 QOS = (QosSpec(name="normal", priority=0), QosSpec(name="high", priority=100))
 
