@@ -11,7 +11,7 @@ from operator import itemgetter
 
 from slurm_evo.model import Hold, JobState
 from slurm_evo.slurm.simulated.record import PRIORITY_MAX, Record
-from slurm_evo.slurm.simulated.spec import ClusterSpec, PartitionSpec, Reservation, Submission
+from slurm_evo.slurm.simulated.spec import ClusterSpec, Reservation, Submission
 
 Start = Callable[[Sequence[tuple[Record, tuple[int, ...]]]], None]
 """Start a job: each component's record with the nodes it gets."""
@@ -329,10 +329,9 @@ class Controller:
         asked = record.asked
         qos = self.qos[asked.qos]
         user = self.users[asked.user]
-        partition_limits = [limit for limit in map(self._limit_of, record.partitions) if limit is not None]
         gpus = asked.gpus + sum(component.asked.gpus for component in record.components)
         jobs = 1 + len(record.components)
-        if partition_limits and record.limit_s > max(partition_limits):
+        if all(self._too_long(record, name) for name in record.partitions):
             record.reason = "PartitionTimeLimit"
         elif qos.max_wall_s is not None and record.limit_s > qos.max_wall_s:
             record.reason = "QOSMaxWallDurationPerJobLimit"
@@ -349,9 +348,9 @@ class Controller:
             return False
         return True
 
-    def _limit_of(self, partition: str) -> int | None:
-        found: PartitionSpec | None = self.partitions.get(partition)
-        return found.limit_s if found else None
+    def _too_long(self, record: Record, partition: str) -> bool:
+        limit_s = self.partitions[partition].limit_s
+        return limit_s is not None and record.limit_s > limit_s
 
     # -- what runs ------------------------------------------------------------------------------------
 
