@@ -117,6 +117,7 @@ class SimulatedFleet:
         controller.records[job] = record
         for part in asked.components:
             self._component(controller, record, part)
+        self._touch(cluster)  # before its siblings': the origin looks at a new job first
         if record.fed is None:
             controller.requeue(record)
         else:
@@ -124,7 +125,6 @@ class SimulatedFleet:
         if record.eligible > self._now:
             for name in self.controllers:
                 self.at(record.eligible, partial(self._touch, name))
-        self._touch(cluster)
         return key
 
     def arrive(self, arrivals: Iterable[Arrival]) -> None:
@@ -190,8 +190,11 @@ class SimulatedFleet:
             if unknown or not clusters:
                 raise ClusterRefused(cluster, "Invalid cluster name specified")
             self.federation.set_viable(origin, set(clusters), self._now)
+        held = origin.hold
         if (site_factor, nice, priority) != (None, None, None):
             self.federation.update(origin, site_factor=site_factor, nice=nice, priority=priority)
+        if held is not Hold.NONE and origin.hold is Hold.NONE and origin.fed is not None:
+            self.federation.set_viable(origin, origin.fed.viable, self._now)
         self._touch(origin.cluster)
 
     # -- administrators -------------------------------------------------------------------------------
