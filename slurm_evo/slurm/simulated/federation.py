@@ -162,7 +162,6 @@ class Federation:
                 submitted=now,
                 eligible=origin.eligible,
                 nice=origin.nice if pinned is None else 0,
-                site_factor=origin.site_factor if pinned is None else 0,
                 pinned=pinned,
                 limit_s=origin.limit_s,
                 user_job=origin.user_job,
