@@ -97,7 +97,7 @@ def test_edge_2_a_later_sibling_has_its_priority_pinned_and_loses_nice(full: Sim
     full.update("alpha", key.id, clusters=["alpha", "beta"])
     full.update("alpha", key.id, site_factor=9000)
     sibling = record(full, "beta", key)
-    assert (sibling.priority, sibling.direct_priority, sibling.site_factor) == (number, True, 0)
+    assert (sibling.priority, sibling.direct_priority, sibling.site_factor) == (number, True, None)
     assert sibling.nice == 0
     assert record(full, "alpha", key).priority == number + 8000
 
@@ -220,6 +220,8 @@ def test_a_running_job_is_not_updated(full: SimulatedFleet) -> None:
     running = next(iter(full.controllers["alpha"].running))
     with pytest.raises(ClusterRefused, match="no longer pending"):
         full.update("alpha", running, clusters=["beta"])
+    full.update("alpha", running, site_factor=5)
+    assert full.controllers["alpha"].records[running].state is JobState.RUNNING
 
 
 @pytest.mark.parametrize("clusters", [[], ["delta"], ["alpha", "nowhere"]])
@@ -228,3 +230,15 @@ def test_only_members_are_viable(full: SimulatedFleet, clusters: list[str]) -> N
     with pytest.raises(ClusterRefused, match="Invalid cluster name"):
         full.update("alpha", key.id, clusters=clusters)
     assert joined(full, key).viable == set(MEMBERS)
+
+
+@pytest.mark.parametrize("wishes", [{"held": True}, {"begin_s": 600}])
+def test_the_site_factor_of_a_job_that_may_not_start_cannot_be_read(
+    full: SimulatedFleet, wishes: dict
+) -> None:
+    key = submit(full, **wishes)
+    full.update("alpha", key.id, site_factor=5)
+    assert record(full, "alpha", key).site_factor is None
+    full.release("alpha", key.id)
+    full.advance_to_s(700)
+    assert record(full, "alpha", key).site_factor == 5

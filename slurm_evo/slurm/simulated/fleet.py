@@ -176,13 +176,17 @@ class SimulatedFleet:
     ) -> None:
         """``scontrol update`` of a pending job at its origin, as an operator.
 
+        A started job takes a new SiteFactor without a word, and nothing comes of it; so do real ones.
+
         Raises:
             ClusterUnreachable: the origin's controller is down (edge 5).
             ClusterRefused: Slurm says no, in its words.
         """
         origin = self._origin(cluster, job)
         if not origin.pending or self._elsewhere(origin):
-            raise ClusterRefused(cluster, "Job is no longer pending execution")
+            only_site_factor = clusters is None and nice is None and priority is None
+            if origin.state is JobState.DONE or not only_site_factor:
+                raise ClusterRefused(cluster, "Job is no longer pending execution")
         if clusters is not None:
             unknown = set(clusters) - set(self.spec.members)
             if origin.fed is None:

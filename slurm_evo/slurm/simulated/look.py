@@ -150,8 +150,7 @@ def _job(controller: Controller, record: Record, start: datetime, now_s: int) ->
         nodelist=tuple(controller.spec.nodes[node].name for node in record.nodes),
         priority=controller.priority(record, now_s),
         nice=record.nice,
-        # sprio shows no factors of a job in direct-priority mode.
-        site_factor=0 if pinned else record.site_factor,
+        site_factor=record.site_factor if _ranked(record, now_s) else None,
         direct_priority=pinned,
         array_id=record.array_id,
         het_id=record.het_id,
@@ -162,6 +161,17 @@ def _job(controller: Controller, record: Record, start: datetime, now_s: int) ->
         origin=ClusterName(fed.origin) if fed else None,
         viable=tuple(map(ClusterName, sorted(fed.viable))) if fed else (),
         active=tuple(map(ClusterName, sorted(fed.active))) if fed else (),
+    )
+
+
+def _ranked(record: Record, now_s: int) -> bool:
+    """Whether sprio(1) shows its factors: it waits here, free to start, its priority not pinned."""
+    return (
+        record.waiting_here
+        and record.hold is Hold.NONE
+        and record.pinned is None
+        and not record.waits_for
+        and record.eligible <= now_s
     )
 
 

@@ -11,6 +11,7 @@ from slurm_evo.model import (
     ClusterUnreachable,
     ClusterView,
     Hold,
+    JobState,
     Outcome,
     SetClusters,
     SetSiteFactor,
@@ -84,7 +85,9 @@ class SimulatedPort:
         record = self._controller.records.get(action.job.id)
         if record is None:
             return Outcome(action, Answer.GONE, "Invalid job id specified")
-        if not looking.pending(record):
+        alive = record.state is not JobState.DONE
+        # Slurm takes a SiteFactor for a started job, too.
+        if not looking.pending(record) and not (alive and isinstance(action, SetSiteFactor)):
             return Outcome(action, Answer.GONE, "Job is no longer pending execution")
         try:
             return self._change(record, action)

@@ -11,14 +11,13 @@ from slurm_evo.slurm.simulated.spec import (
     UserSpec,
 )
 
-_ACCOUNTS = ("vision", "language", "physics")
 USERS = tuple(
-    UserSpec(name=name, account=_ACCOUNTS[number % 3])
+    UserSpec(name=name, account=("physics", "physics", "biology")[number % 3])
     for number, name in enumerate(
         ("ada", "bob", "cyd", "dee", "eva", "fay", "gil", "hal", "ian", "joy", "kai", "lea")
     )
 )
-QOS = (QosSpec(name="normal", priority=0), QosSpec(name="high", priority=100))
+QOS = (QosSpec(name="normal", max_gpus_per_user=64), QosSpec(name="high", priority=100))
 
 
 def cluster_spec(
@@ -32,10 +31,10 @@ def cluster_spec(
     users: tuple[UserSpec, ...] = USERS,
     qos: tuple[QosSpec, ...] = QOS,
 ) -> ClusterSpec:
-    """A cluster of equal nodes ``NAME1`` ..., with a default partition ``gpu`` and maybe ``debug``."""
+    """A cluster of equal nodes ``NAME1`` ...: partition ``gpu`` on all, maybe ``debug`` on the first."""
     partitions = [PartitionSpec(name="gpu", default=True)]
     if debug:
-        partitions.append(PartitionSpec(name="debug", limit_s=3600))
+        partitions.append(PartitionSpec(name="debug", limit_s=3600, nodes=(f"{name}1",)))
     return ClusterSpec(
         name=name,
         nodes=tuple(

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-DEFAULT_WEIGHTS: Mapping[str, int] = MappingProxyType({"age": 1000, "qos": 2000, "jobsize": 0})
+DEFAULT_WEIGHTS: Mapping[str, int] = MappingProxyType({"age": 1000, "qos": 100, "jobsize": 0})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
