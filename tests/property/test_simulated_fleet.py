@@ -16,7 +16,14 @@ from slurm_evo.model import (
     SetSiteFactor,
     Unpin,
 )
-from slurm_evo.slurm.simulated import SimulatedFleet, SimulatedJob, SimulatedPort, Submission, sample_fleet
+from slurm_evo.slurm.simulated import (
+    INFINITE,
+    SimulatedFleet,
+    SimulatedJob,
+    SimulatedPort,
+    Submission,
+    sample_fleet,
+)
 
 SPEC = sample_fleet()
 NAMES = tuple(cluster.name for cluster in SPEC.clusters)
@@ -118,9 +125,9 @@ def heal(fleet: SimulatedFleet) -> None:
         fleet.resume(name, f"{name}1")
     for key, job in list(fleet.jobs.items()):
         if job.started is None and job.ended is None:
-            fleet.release(key.cluster, key.id)
             if key.cluster in MEMBERS:
                 fleet.update(key.cluster, key.id, clusters=(key.cluster,))
+            fleet.update(key.cluster, key.id, priority=INFINITE)
 
 
 def ran(fleet: SimulatedFleet) -> list[SimulatedJob]:

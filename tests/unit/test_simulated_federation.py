@@ -90,7 +90,7 @@ def test_edge_1_a_destination_that_rejects_strands_the_job(full: SimulatedFleet)
     assert full.jobs[key].started == 30_001
 
 
-def test_edge_2_a_later_sibling_has_its_priority_pinned_and_loses_nice(full: SimulatedFleet) -> None:
+def test_edge_2_a_later_sibling_has_its_priority_pinned(full: SimulatedFleet) -> None:
     key = submit(full, "alpha", nice=5)
     full.update("alpha", key.id, site_factor=1000)
     number = record(full, "alpha", key).priority
@@ -98,7 +98,7 @@ def test_edge_2_a_later_sibling_has_its_priority_pinned_and_loses_nice(full: Sim
     full.update("alpha", key.id, site_factor=9000)
     sibling = record(full, "beta", key)
     assert (sibling.priority, sibling.direct_priority, sibling.site_factor) == (number, True, None)
-    assert sibling.nice == 0
+    assert sibling.nice == 5
     assert record(full, "alpha", key).priority == number + 8000
 
 
@@ -181,23 +181,38 @@ def test_a_moved_array_is_stranded_as_a_whole(full: SimulatedFleet) -> None:
     assert record(full, "alpha", key).revoked
 
 
-def test_a_held_job_is_sent_only_when_released_and_then_pinned(full: SimulatedFleet) -> None:
+def test_a_held_job_is_sent_when_it_is_released(full: SimulatedFleet) -> None:
     key = submit(full, "alpha", held=True)
-    full.update("alpha", key.id, clusters=["beta"])
-    assert record(full, "alpha", key).revoked
-    assert joined(full, key).waiting_on == frozenset()
-    full.release("alpha", key.id)
-    assert joined(full, key).waiting_on == {"beta"}
-    assert record(full, "beta", key).direct_priority
-
-
-def test_hold_and_release_does_not_heal_but_pins_all_siblings(full: SimulatedFleet) -> None:
-    key = submit(full)
-    full.hold("alpha", key.id)
+    full.update("alpha", key.id, clusters=["alpha", "beta"])
     assert joined(full, key).waiting_on == {"alpha"}
     full.release("alpha", key.id)
-    pinned = {name: record(full, name, key).direct_priority for name in MEMBERS}
-    assert pinned == {"alpha": False, "beta": True, "gamma": True}
+    assert joined(full, key).waiting_on == {"alpha", "beta"}
+
+
+def test_a_held_job_that_is_moved_away_can_no_longer_be_released_by_its_owner(full: SimulatedFleet) -> None:
+    key = submit(full, "alpha", held=True)
+    full.update("alpha", key.id, clusters=["beta"])
+    job = record(full, "alpha", key)
+    assert (job.revoked, job.hold, job.active) == (True, "admin", ())
+    with pytest.raises(ClusterRefused, match="denied"):
+        full.release("alpha", key.id)
+    full.update("alpha", key.id, priority=INFINITE)
+    assert joined(full, key).waiting_on == {"beta"}
+
+
+def test_hold_and_release_cost_the_siblings_their_nice_and_site_factor(full: SimulatedFleet) -> None:
+    key = submit(full, nice=5)
+    full.update("alpha", key.id, site_factor=700)
+    full.hold("alpha", key.id)
+    assert joined(full, key).waiting_on == {"alpha"}
+    assert record(full, "alpha", key).active == MEMBERS
+    full.release("alpha", key.id)
+    seen = {name: record(full, name, key) for name in MEMBERS}
+    assert {name: (job.nice, job.site_factor, job.direct_priority) for name, job in seen.items()} == {
+        "alpha": (5, 700, False),
+        "beta": (0, 0, False),
+        "gamma": (0, 0, False),
+    }
 
 
 def test_a_dependent_job_stays_at_its_origin_until_it_is_free(full: SimulatedFleet) -> None:

@@ -60,32 +60,39 @@ class Federation:
         Edge 1: ``active`` is set when the submission is queued; a destination that rejects is only
         taken off it, and nobody looks at the origin's REVOKED record. Edge 2: the new sibling carries
         the origin's number as its priority. Edge 3: its submit time is now.
-        An array is stranded as a whole.
+        An array is stranded as a whole. A held job that loses its origin is held by the administrator from
+        then on: its owner can no longer release it (seen on 26.05).
         """
         fed = _fed(origin)
         fed.viable = set(clusters)
         for name in sorted(fed.active - fed.viable - {origin.cluster}):
             self._revoke(origin, name, now)
         origin.revoked = origin.cluster not in fed.viable
+        if origin.revoked and origin.hold is Hold.USER:
+            origin.hold = Hold.ADMIN
         (fed.active.discard if origin.revoked else fed.active.add)(origin.cluster)
         self.controllers[origin.cluster].requeue(origin)
         self._touched(origin.cluster)
         if not self._stays_at_origin(origin):
-            self.resend(origin, now)
-
-    def resend(self, origin: Record, now: int) -> None:
-        """Send the siblings that are viable but not active, pinned: after a move, release or dependency."""
-        fed = _fed(origin)
-        number = self.controllers[origin.cluster].priority(origin, now)
-        for name in sorted(fed.viable - fed.active - {origin.cluster}):
-            self._send(origin, name, now, pinned=number)
+            number = self.controllers[origin.cluster].priority(origin, now)
+            for name in sorted(fed.viable - fed.active - {origin.cluster}):
+                self._send(origin, name, now, pinned=number)
 
     def hold(self, origin: Record, now: int) -> None:
-        """A hold revokes all siblings; the release sends them again."""
+        """A hold revokes all siblings, which the origin still calls active; the release sends them again."""
         origin.hold = Hold.USER
         if origin.fed is not None:
+            origin.fed.undelivered.clear()
             for name in sorted(origin.fed.active - {origin.cluster}):
-                self._revoke(origin, name, now)
+                self._withdraw(origin, name, now)
+
+    def release(self, origin: Record, now: int) -> None:
+        """Siblings are sent again, unpinned, without the origin's Nice and SiteFactor (seen on 26.05)."""
+        origin.hold, origin.pinned, origin.reason = Hold.NONE, None, "None"
+        fed = origin.fed
+        if fed is not None and not self._stays_at_origin(origin):
+            for name in sorted(fed.viable - {origin.cluster}):
+                self._send(origin, name, now, pinned=None, nice=0)
 
     def started(self, winner: Record, now: int) -> None:
         """The first start wins: every other record is revoked, the origin keeps a tracker."""
@@ -142,7 +149,9 @@ class Federation:
             or origin.het_id is not None
         )
 
-    def _send(self, origin: Record, name: str, now: int, *, pinned: int | None) -> None:
+    def _send(
+        self, origin: Record, name: str, now: int, *, pinned: int | None, nice: int | None = None
+    ) -> None:
         fed = _fed(origin)
         fed.active.add(name)
         there = self.controllers[name]
@@ -161,7 +170,7 @@ class Federation:
                 partitions=origin.asked.partitions or (there.default_partition(),),
                 submitted=now,
                 eligible=origin.eligible,
-                nice=origin.nice if pinned is None else 0,
+                nice=origin.nice if nice is None else nice,
                 pinned=pinned,
                 limit_s=origin.limit_s,
                 user_job=origin.user_job,
@@ -174,6 +183,9 @@ class Federation:
         fed = _fed(record)
         fed.active.discard(name)
         fed.undelivered.discard(name)
+        self._withdraw(record, name, now)
+
+    def _withdraw(self, record: Record, name: str, now: int) -> None:
         there = self.controllers[name]
         sibling = there.records.get(record.id)
         if sibling is not None and sibling.state is JobState.PENDING:

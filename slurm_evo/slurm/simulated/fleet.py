@@ -136,18 +136,22 @@ class SimulatedFleet:
     def hold(self, cluster: str, job: int) -> None:
         """The owner holds a pending job (``scontrol uhold``); one that is not pending stays as it is."""
         origin = self._origin(cluster, job)
-        if origin.pending and not self._elsewhere(origin):
+        if origin.pending and origin.hold is Hold.NONE and not self._elsewhere(origin):
             self.federation.hold(origin, self._now)
             self._touch(origin.cluster)
 
     def release(self, cluster: str, job: int) -> None:
-        """The owner releases a job; its siblings are sent again, pinned."""
+        """The owner releases a job; its siblings are sent again.
+
+        Raises:
+            ClusterRefused: an administrator holds it.
+        """
         origin = self._origin(cluster, job)
         if not origin.pending or origin.hold is Hold.NONE:
             return
-        origin.hold, origin.pinned, origin.reason = Hold.NONE, None, "None"
-        if origin.fed is not None:
-            self.federation.set_viable(origin, origin.fed.viable, self._now)
+        if origin.hold is Hold.ADMIN:
+            raise ClusterRefused(cluster, "Access/permission denied")
+        self.federation.release(origin, self._now)
         self._touch(origin.cluster)
 
     def cancel(self, cluster: str, job: int) -> None:
@@ -197,8 +201,8 @@ class SimulatedFleet:
         held = origin.hold
         if (site_factor, nice, priority) != (None, None, None):
             self.federation.update(origin, site_factor=site_factor, nice=nice, priority=priority)
-        if held is not Hold.NONE and origin.hold is Hold.NONE and origin.fed is not None:
-            self.federation.set_viable(origin, origin.fed.viable, self._now)
+        if held is not Hold.NONE and origin.hold is Hold.NONE:
+            self.federation.release(origin, self._now)
         self._touch(origin.cluster)
 
     # -- administrators -------------------------------------------------------------------------------

@@ -160,7 +160,8 @@ def _job(controller: Controller, record: Record, start: datetime, now_s: int) ->
         workdir=f"/home/{asked.user}",
         origin=ClusterName(fed.origin) if fed else None,
         viable=tuple(map(ClusterName, sorted(fed.viable))) if fed else (),
-        active=tuple(map(ClusterName, sorted(fed.active))) if fed else (),
+        # Only the origin knows which siblings are active.
+        active=tuple(map(ClusterName, sorted(fed.active))) if fed and fed.origin == record.cluster else (),
     )
 
 
