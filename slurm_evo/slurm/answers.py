@@ -99,7 +99,17 @@ def parse_jobs(
         raise AnswerUnreadable(
             cluster, f"none of {len(found)} jobs could be read; the first: {first.message}"
         ) from first
-    return Jobs(tuple(jobs), tuple(unreadable))
+    return Jobs(_without_stale(jobs), tuple(unreadable))
+
+
+def _without_stale(jobs: Iterable[Job]) -> tuple[Job, ...]:
+    """Leave out REVOKED records that track nothing.
+
+    A tracker is kept by a job's origin. Elsewhere a REVOKED record is what is left of a sibling that was
+    taken back; it can stay for minutes beside a living record of the same id, as after a user's hold and
+    release (seen on 26.05), and would pass for a second, held copy of the job.
+    """
+    return tuple(job for job in jobs if not (job.revoked and job.federated and job.origin != job.cluster))
 
 
 def parse_job(cluster: ClusterName, data: Any, limits: Mapping[str, int | None]) -> Job:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import subprocess
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 from slurm_evo.model import (
@@ -40,15 +40,10 @@ from slurm_evo.slurm.limits import ASSOC_FORMAT, QOS_FORMAT, parse_associations,
 from slurm_evo.slurm.limits_cache import LimitsCache
 from slurm_evo.slurm.priorities import SPRIO_FORMAT, parse_sprio, with_standing
 from slurm_evo.slurm.refusals import answer_of, no_contact
-from slurm_evo.slurm.runner import Ran, Runner, run_process, slurm_environment
+from slurm_evo.slurm.runner import Ran, Runner, run_process, slurm_environment, utc_now
 
 _SQUEUE = ("squeue", "--local", "--all", "--json")
 """--local --all, and not scontrol: only so are the REVOKED trackers of a federation listed (24.11, 26.05)."""
-
-
-def utc_now() -> datetime:
-    """The clock of this host."""
-    return datetime.now(UTC)
 
 
 class CommandPort:

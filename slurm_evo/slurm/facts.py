@@ -170,7 +170,7 @@ def facts_of(
 
 
 def _weight_keys(values: Mapping[str, str]) -> list[tuple[str, str]]:
-    by_name = {key.lower(): key for key in values}
+    by_name = {key.lower(): key for key in values}  # REST writes Fairshare, scontrol FairShare
     keys = ((name, by_name.get(f"priorityweight{name}")) for name in _WEIGHTS)
     return [(name, key) for name, key in keys if key is not None]
 

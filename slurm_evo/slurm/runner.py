@@ -1,4 +1,4 @@
-"""Running Slurm's commands: the narrow transport of the command-line port."""
+"""What the ports do to this host: run a command, read the clock."""
 
 from __future__ import annotations
 
@@ -6,7 +6,13 @@ import os
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Protocol
+
+
+def utc_now() -> datetime:
+    """The clock of this host."""
+    return datetime.now(UTC)
 
 
 @dataclass(frozen=True, slots=True)
