@@ -162,7 +162,7 @@ class Record:
             if value.get("set") is False:
                 return None
             value = value.get("number")
-        elif value is None or value in (-1, -2):
+        elif value is None:
             return None
         if isinstance(value, float) and value.is_integer():
             value = int(value)

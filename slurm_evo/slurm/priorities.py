@@ -1,9 +1,13 @@
 """SiteFactors and direct-priority mode, read back through sprio(1).
 
 Neither is in a job's own record. In direct-priority mode (somebody or, after a federated move, Slurm itself
-set the number) slurmctld sends sprio the number and no factors at all, so that every column shows 0 while
-the priority does not; without it the priority is the sum of its columns, or 1 where that is not positive.
-Held jobs and REVOKED trackers have no line.
+set the number) slurmctld sends sprio the number and no factors, so that every column shows 0; without it the
+priority is the sum of its columns, or 1 where that is not positive. So a job whose columns are all 0 is in
+that mode if its priority is above 1, or if its own record has a Nice that sprio does not show. With priority
+1 and no Nice the two cannot be told apart; such a job is not called direct.
+
+There is no line for held jobs, REVOKED trackers, and jobs that are not eligible yet (``--begin``,
+dependencies): their SiteFactor cannot be read.
 """
 
 from __future__ import annotations
@@ -20,11 +24,12 @@ _COLUMNS = SPRIO_FORMAT.count("|") + 1
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """How one pending job got its priority."""
+    """How one pending job got its priority, by sprio."""
 
-    direct: bool
-    site_factor: int | None
-    """None in direct-priority mode: sprio shows 0 then, whatever is stored."""
+    priority: int
+    site_factor: int
+    no_factors: bool
+    """All columns are 0."""
 
 
 def parse_sprio(cluster: ClusterName, text: str) -> Mapping[int, Standing]:
@@ -51,8 +56,7 @@ def parse_sprio(cluster: ClusterName, text: str) -> Mapping[int, Standing]:
             raise AnswerUnreadable(
                 cluster, f"sprio answered {line[:80]!r}: {failure}; expected the columns {SPRIO_FORMAT}"
             ) from failure
-        direct = untouched and priority > 1
-        found[job] = Standing(direct, None if direct else factors[-2])
+        found[job] = Standing(priority, factors[-2], untouched)
     return found
 
 
@@ -63,6 +67,8 @@ def with_standing(jobs: Iterable[Job], standing: Mapping[int, Standing]) -> tupl
         told = standing.get(job.id) or standing.get(job.array_id or 0)
         if told is None or not job.waiting_here:
             joined.append(job)
-        else:
-            joined.append(replace(job, site_factor=told.site_factor, direct_priority=told.direct))
+            continue
+        direct = told.no_factors and (told.priority > 1 or job.nice != 0)
+        # in direct-priority mode sprio shows 0, whatever is stored
+        joined.append(replace(job, direct_priority=direct, site_factor=None if direct else told.site_factor))
     return tuple(joined)
