@@ -36,7 +36,7 @@ class RecordedRunner:
         self.asked: list[str] = []
         self.environments: list[Mapping[str, str]] = []
 
-    def __call__(self, argv: Sequence[str], *, env: Mapping[str, str], timeout_s: float) -> Ran:
+    def __call__(self, argv: Sequence[str], *, env: Mapping[str, str], timeout_s: float) -> Ran:  # noqa: ARG002 - a Runner
         line = " ".join(argv)
         self.asked.append(line)
         self.environments.append(env)

@@ -8,6 +8,7 @@ fleet; if no job at all can be read, the format has changed and the answer is un
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +19,9 @@ from slurm_evo.slurm.tres import Gpus, gpus_of_gres, gpus_of_tres, memory_mb_of_
 
 UNLIMITED_S = 365 * 86_400
 """What an unlimited job counts as: one year, as in Slurm's own backfill scheduler."""
+
+LAST_WITH_EXCLUSIVE = "v0.0.44"
+"""v0.0.45 leaves a job's ``shared`` empty and has nothing in its place (seen on 26.05.5)."""
 
 _BASE_STATES = {
     "PENDING": JobState.PENDING,
@@ -68,6 +72,12 @@ class Jobs:
 
     jobs: tuple[Job, ...]
     unreadable: tuple[str, ...] = ()
+
+
+def tells_no_exclusive(version: str) -> bool:
+    """The newest job list of this Slurm version no longer tells ``--exclusive``."""
+    match = re.match(r"(\d+)\.(\d+)", version)
+    return match is not None and (int(match[1]), int(match[2])) >= (26, 5)
 
 
 def parse_jobs(

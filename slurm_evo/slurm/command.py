@@ -28,7 +28,7 @@ from slurm_evo.model import (
     SetSiteFactor,
     Unpin,
 )
-from slurm_evo.slurm.answers import parse_jobs, parse_nodes
+from slurm_evo.slurm.answers import LAST_WITH_EXCLUSIVE, parse_jobs, parse_nodes, tells_no_exclusive
 from slurm_evo.slurm.facts import (
     ShownConfig,
     facts_of,
@@ -42,8 +42,8 @@ from slurm_evo.slurm.priorities import SPRIO_FORMAT, parse_sprio, with_standing
 from slurm_evo.slurm.refusals import answer_of, no_contact
 from slurm_evo.slurm.runner import Ran, Runner, run_process, slurm_environment, utc_now
 
-_SQUEUE = ("squeue", "--local", "--all", "--json")
-"""--local --all, and not scontrol: only so are the REVOKED trackers of a federation listed (24.11, 26.05)."""
+_SQUEUE = ("squeue", "--local", "--all")
+"""Without --all the REVOKED trackers of a federation are left out (24.11, 26.05)."""
 
 
 class CommandPort:
@@ -101,7 +101,7 @@ class CommandPort:
         )
         nodes = parse_nodes(self._name, self._ask_json("scontrol", "--all", "show", "nodes", "--json"))
         seen_at = self._clock()
-        found = parse_jobs(self._name, self._ask_json(*_SQUEUE), partitions)
+        found = parse_jobs(self._name, self._jobs(facts.version), partitions)
         jobs = found.jobs
         if facts.multifactor:
             jobs = with_standing(jobs, parse_sprio(self._name, self._sprio()))
@@ -125,6 +125,14 @@ class CommandPort:
                 f"{self._slurm_conf} belongs to the cluster {actual!r}; correct the name or the slurm_conf",
             )
         return config
+
+    def _jobs(self, version: str) -> Any:
+        """The job list, in the newest form that tells whether a job wants its nodes to itself."""
+        if tells_no_exclusive(version):
+            ran = self._command(*_SQUEUE, f"--json={LAST_WITH_EXCLUSIVE}")
+            if ran.returncode == 0:
+                return self._decoded("squeue --json", ran.stdout)
+        return self._ask_json(*_SQUEUE, "--json")
 
     def _sprio(self) -> str:
         ran = self._command("sprio", "--noheader", "--local", f"--format={SPRIO_FORMAT}")
@@ -172,7 +180,7 @@ class CommandPort:
         """
         job = str(action.job.id)
         try:
-            ran = self._command(*_SQUEUE, f"--jobs={job}")
+            ran = self._command(*_SQUEUE, "--json", f"--jobs={job}")
             if ran.returncode:
                 return self._outcome(action, ran)
             jobs = parse_jobs(self._name, self._decoded("squeue --json", ran.stdout)).jobs

@@ -1,4 +1,7 @@
-"""Limits of associations and QOS, from ``sacctmgr --parsable2`` or from slurmrestd's slurmdb answers."""
+"""Limits of associations and QOS, from ``sacctmgr --parsable2`` or from slurmrestd's slurmdb answers.
+
+Associations and QOS without any limit are kept: that they exist says who may use the cluster.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,7 @@ QOS_FORMAT = ",".join(_QOS_FIELDS)
 
 
 def parse_associations(cluster: ClusterName, text: str) -> tuple[Limit, ...]:
-    """Read ``sacctmgr -P -n show assoc`` with ASSOC_FORMAT; rows without a limit are left out.
+    """Read ``sacctmgr -P -n show assoc`` with ASSOC_FORMAT.
 
     Raises:
         AnswerUnreadable: a row has another form.
@@ -45,11 +48,11 @@ def parse_associations(cluster: ClusterName, text: str) -> tuple[Limit, ...]:
         for row in _rows(cluster, text, _ASSOC_FIELDS)
         if row["Cluster"] == cluster
     ]
-    return tuple(limit for limit in limits if _limits_something(limit))
+    return tuple(limits)
 
 
 def parse_qos(cluster: ClusterName, text: str) -> tuple[Limit, ...]:
-    """Read ``sacctmgr -P -n show qos`` with QOS_FORMAT; rows without a limit are left out.
+    """Read ``sacctmgr -P -n show qos`` with QOS_FORMAT.
 
     Raises:
         AnswerUnreadable: a row has another form.
@@ -68,17 +71,7 @@ def parse_qos(cluster: ClusterName, text: str) -> tuple[Limit, ...]:
         )
         for row in _rows(cluster, text, _QOS_FIELDS)
     ]
-    return tuple(limit for limit in limits if _limits_something(limit))
-
-
-def _limits_something(limit: Limit) -> bool:
-    return any(
-        value is not None
-        for value in (
-            *(limit.max_jobs, limit.max_submit, limit.max_gpus, limit.max_gpus_per_job),
-            *(limit.group_jobs, limit.group_gpus, limit.max_wall_s),
-        )
-    )
+    return tuple(limits)
 
 
 def _rows(cluster: ClusterName, text: str, fields: tuple[str, ...]) -> list[dict[str, str]]:
@@ -125,7 +118,7 @@ def _wall(cluster: ClusterName, row: Mapping[str, str]) -> int | None:
 
 
 def parse_associations_json(cluster: ClusterName, answer: Any) -> tuple[Limit, ...]:
-    """Read the answer of ``/slurmdb/VERSION/associations/``; rows without a limit are left out.
+    """Read the answer of ``/slurmdb/VERSION/associations/``.
 
     Raises:
         AnswerUnreadable: a field has another form.
@@ -149,11 +142,11 @@ def parse_associations_json(cluster: ClusterName, answer: Any) -> tuple[Limit, .
                 max_wall_s=_minutes(record, "max.jobs.per.wall_clock"),
             )
         )
-    return tuple(limit for limit in limits if _limits_something(limit))
+    return tuple(limits)
 
 
 def parse_qos_json(cluster: ClusterName, answer: Any) -> tuple[Limit, ...]:
-    """Read the answer of ``/slurmdb/VERSION/qos/``; rows without a limit are left out.
+    """Read the answer of ``/slurmdb/VERSION/qos/``.
 
     Raises:
         AnswerUnreadable: a field has another form.
@@ -174,7 +167,7 @@ def parse_qos_json(cluster: ClusterName, answer: Any) -> tuple[Limit, ...]:
                 max_wall_s=_minutes(record, "limits.max.wall_clock.per.job"),
             )
         )
-    return tuple(limit for limit in limits if _limits_something(limit))
+    return tuple(limits)
 
 
 def _number(record: Record, path: str) -> int | None:

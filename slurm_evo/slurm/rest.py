@@ -120,7 +120,8 @@ class RestPort:
         partitions = parse_partitions(self._name, self._get("slurm", "partitions/"), what="REST partitions")
         nodes = parse_nodes(self._name, self._get("slurm", "nodes/"), what="REST nodes")
         seen_at = self._clock()
-        found = parse_jobs(self._name, self._get("slurm", "jobs/"), partitions, what="REST jobs")
+        jobs = self._read(f"/slurm/{self._served().jobs_version}/jobs/")
+        found = parse_jobs(self._name, jobs, partitions, what="REST jobs")
         return ClusterView(
             cluster=self._name,
             seen_at=seen_at,

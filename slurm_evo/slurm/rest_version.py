@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from slurm_evo.model import AnswerUnreadable, ClusterName, ClusterRefused
+from slurm_evo.slurm.answers import LAST_WITH_EXCLUSIVE
 
 KNOWN = tuple(f"v0.0.{number}" for number in range(40, 46))
 """Slurm 23.11 to 26.05. Older ones lack what scheduling needs."""
@@ -19,6 +20,8 @@ class ServedApi:
     """What was chosen of what a slurmrestd serves."""
 
     version: str
+    jobs_version: str
+    """For job lists: the last version that tells ``--exclusive``, where it is served."""
     has_conf: bool
     """The controller's configuration can be asked (v0.0.45)."""
 
@@ -53,7 +56,10 @@ def choose(cluster: ClusterName, openapi: Any, *, wanted: str | None) -> ServedA
             " use the pyslurm or the command-line port, or a slurm-evo that knows them",
         )
     version = wanted or usable[-1]
-    return ServedApi(version, any(f"/slurm/{version}/conf{end}" in paths for end in ("", "/")))
+    jobs_version = version
+    if wanted is None and LAST_WITH_EXCLUSIVE in usable:
+        jobs_version = LAST_WITH_EXCLUSIVE
+    return ServedApi(version, jobs_version, any(f"/slurm/{version}/conf{end}" in paths for end in ("", "/")))
 
 
 def _number(version: str) -> int:

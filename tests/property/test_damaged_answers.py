@@ -1,5 +1,6 @@
 """Whatever happens to Slurm's answers on the way, the readers know one error only."""
 
+import contextlib
 import copy
 import string
 
@@ -100,9 +101,8 @@ def test_damaged_json_is_read_or_unreadable_and_nothing_else(data):
         except (KeyError, IndexError, TypeError):
             continue  # an earlier damage took this place away
     try:
-        reader(ALPHA, damaged)
-    except AnswerUnreadable as failure:
-        assert failure.cluster == "alpha"
+        with contextlib.suppress(AnswerUnreadable):
+            reader(ALPHA, damaged)
     except ClusterRefused:
         assert name == "rest_openapi.json"  # the damage took every known API version away
 
@@ -120,7 +120,5 @@ def test_damaged_text_is_read_or_unreadable_and_nothing_else(data):
             + data.draw(st.text(alphabet=SLURMS_CHARACTERS + "|\n", max_size=20))
             + damaged[end:]
         )
-    try:
+    with contextlib.suppress(AnswerUnreadable):
         reader(ALPHA, damaged)
-    except AnswerUnreadable as failure:
-        assert failure.cluster == "alpha"

@@ -209,6 +209,21 @@ def test_a_priority_that_is_not_told_is_no_hold():
     assert read(one_job(priority=None)).hold is Hold.NONE
 
 
+@pytest.mark.parametrize(
+    ("shared", "exclusive"),
+    [
+        (["none"], True),
+        ("none", True),
+        (["user"], True),
+        ([], False),
+        (None, False),
+        (["oversubscribe"], False),
+    ],
+)
+def test_nodes_for_itself(shared, exclusive):
+    assert read(one_job(shared=shared)).exclusive is exclusive
+
+
 def test_a_scrontab_job_and_an_interactive_one():
     assert read(one_job(cron="0 * * * *")).scrontab
     assert read(one_job(flags=["CRON_JOB"])).scrontab

@@ -41,7 +41,7 @@ def test_a_look_puts_all_answers_together(release):
     assert [partition.name for partition in view.partitions if partition.default] == ["gpu"]
     assert view.gpus == 24  # one node of four is drained
     assert {job.name: job.site_factor for job in view.jobs}["site"] == 7_000
-    assert {limit.user or limit.qos for limit in view.limits} == {"bob", "high"}
+    assert {"bob", "high"} <= {limit.user or limit.qos for limit in view.limits}
     assert view.unreadable == ()
     assert view.seen_at == NOW
 
@@ -69,6 +69,19 @@ def test_slurmdbd_is_not_asked_in_every_look():
 def test_without_slurmdbd_the_limits_are_unknown_and_the_look_goes_on():
     runner = RecordedRunner("26.05", sacctmgr=Ran(1, "", "sacctmgr: error: Connection refused\n"))
     assert port(runner).look().limits is None
+
+
+@pytest.mark.parametrize(("release", "asked"), [("24.11", ["--json"]), ("26.05", ["--json=v0.0.44"])])
+def test_jobs_are_asked_in_a_form_that_tells_exclusive(release, asked):
+    runner = RecordedRunner(release)
+    port(runner).look()
+    assert [line.split()[-1] for line in runner.asked if line.startswith("squeue")] == asked
+
+
+def test_a_slurm_that_no_longer_has_that_form_is_asked_in_its_newest():
+    runner = RecordedRunner("26.05")
+    runner.instead["--json=v0.0.44"] = Ran(1, "", "squeue: fatal: Unable to find plugin: v0.0.44\n")
+    assert len(port(runner).look().jobs) == 14
 
 
 def test_an_empty_queue_has_no_priorities():

@@ -40,10 +40,14 @@ HIGH = Limit(
 
 @pytest.mark.parametrize("release", RELEASES)
 def test_sacctmgr_and_slurmrestd_tell_the_same(release):
-    assert parse_associations(ALPHA, text(release, "alpha", "assoc.txt")) == (BOB,)
-    assert parse_qos(ALPHA, text(release, "alpha", "qos.txt")) == (HIGH,)
-    assert parse_associations_json(ALPHA, answer(release, "alpha", "rest_associations.json")) == (BOB,)
-    assert parse_qos_json(ALPHA, answer(release, "alpha", "rest_qos.json")) == (HIGH,)
+    associations = parse_associations(ALPHA, text(release, "alpha", "assoc.txt"))
+    qos = parse_qos(ALPHA, text(release, "alpha", "qos.txt"))
+    assert BOB in associations
+    assert Limit(scope="association", account="lab", user="ada") in associations
+    assert qos == (Limit(scope="qos", qos="normal"), HIGH)
+    assert parse_qos_json(ALPHA, answer(release, "alpha", "rest_qos.json")) == qos
+    by_rest = parse_associations_json(ALPHA, answer(release, "alpha", "rest_associations.json"))
+    assert sorted(map(repr, by_rest)) == sorted(map(repr, associations))
 
 
 def test_another_clusters_associations_are_not_ours():
