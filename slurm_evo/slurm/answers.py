@@ -22,6 +22,8 @@ UNLIMITED_S = 365 * 86_400
 
 LAST_WITH_EXCLUSIVE = "v0.0.44"
 """v0.0.45 leaves a job's ``shared`` empty and has nothing in its place (seen on 26.05.5)."""
+_FORGOTTEN = 0xFFFF_FFFE
+"""The job id (NO_VAL) of a revoked sibling that slurmctld has unlinked but still lists (seen on 24.11)."""
 
 _BASE_STATES = {
     "PENDING": JobState.PENDING,
@@ -100,6 +102,8 @@ def parse_jobs(
     unreadable: list[str] = []
     first: AnswerUnreadable | None = None
     for data in found:
+        if isinstance(data, Mapping) and data.get("job_id") == _FORGOTTEN:
+            continue
         try:
             jobs.append(parse_job(cluster, data, limits))
         except AnswerUnreadable as failure:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 import time
@@ -21,17 +20,12 @@ PATIENCE_S = 60
 
 def slurm_conf(cluster: str) -> str:
     """Where the fleet keeps a cluster's configuration."""
-    return os.environ.get("SLURM_EVO_FLEET_CONF", "/etc/slurm-evo/fleet/{cluster}/slurm.conf").format(
-        cluster=cluster
-    )
+    return f"/etc/slurm/{cluster}/slurm.conf"
 
 
 def rest_url(cluster: str) -> str:
     """Where the fleet's slurmrestd of a cluster listens."""
-    port = 6820 + CLUSTERS.index(cluster)
-    return os.environ.get("SLURM_EVO_FLEET_REST", "http://127.0.0.1:{port}").format(
-        cluster=cluster, port=port
-    )
+    return f"http://127.0.0.1:{6820 + CLUSTERS.index(cluster)}"
 
 
 def as_user(user: str, argv: Sequence[str], *, env: Mapping[str, str], timeout_s: float) -> Ran:

@@ -237,6 +237,12 @@ def test_what_is_left_of_a_sibling_that_was_taken_back_is_no_second_copy():
     assert [job.revoked for job in parse_jobs(ALPHA, {"jobs": [stale, living]}).jobs] == [False]
 
 
+def test_a_sibling_that_slurmctld_has_unlinked_is_no_job():
+    unlinked = one_job(job_id=4_294_967_294, federation_origin="beta", job_state=["PENDING", "REVOKED"])
+    found = parse_jobs(ALPHA, {"jobs": [unlinked]})
+    assert (found.jobs, found.unreadable) == ((), ())
+
+
 def test_a_tracker_at_its_origin_is_kept():
     tracker = one_job(job_id=7, federation_origin="alpha", job_state=["PENDING", "REVOKED"])
     assert [job.revoked for job in parse_jobs(ALPHA, {"jobs": [tracker]}).jobs] == [True]
