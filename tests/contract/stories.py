@@ -223,7 +223,7 @@ class LookingStories(Stories):
         assert array.array_id == array.id
         het = tell.submit("alpha", het=True)
         tell.listed("alpha", het)
-        assert [job.het_id for job in tell.look("alpha").jobs if job.het_id is not None] == [het.id] * 2
+        assert [job.het_id for job in tell.look("alpha").jobs if job.het_id == het.id] == [het.id] * 2
         before = fillers["alpha"][0]
         dependent = tell.listed("alpha", tell.submit("alpha", dependency=f"afterany:{before}"))
         assert "afterany" in dependent.dependency
