@@ -103,6 +103,8 @@ def evolve(
     generation = 0
     while True:
         asked = algorithm.ask()
+        if asked is None or not len(asked):  # every candidate within reach has been tried
+            return non_dominated(found)
         for individual in asked:
             judged = judge(choice.decode(queue, individual.X))
             found.append(judged)
