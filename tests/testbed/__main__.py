@@ -25,7 +25,10 @@ EXAMPLES = """examples:
 def main() -> None:
     """Read the command line and do it."""
     parser = argparse.ArgumentParser(
-        prog="testbed", description=__doc__, epilog=EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="testbed",
+        description=__doc__,
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     verbs = parser.add_subparsers(dest="verb", required=True)
     build = verbs.add_parser("build", help="make the cached root file systems without starting anything")
@@ -69,7 +72,12 @@ def main() -> None:
 
 def _status(*, as_json: bool) -> None:
     rows = [
-        {"name": fleet.name, "running": fleet.init is not None, "slurm": fleet.slurm_version, "pyslurm": fleet.has_pyslurm}
+        {
+            "name": fleet.name,
+            "running": fleet.init is not None,
+            "slurm": fleet.slurm_version,
+            "pyslurm": fleet.has_pyslurm,
+        }
         for fleet in fleets()
     ]
     if as_json:
