@@ -143,7 +143,11 @@ def fleet(
         "delta": {"federation": None},
     }
     seen = [
-        cluster(name, [record for record in records if record.cluster == name], **{**shape, **(changes or {}).get(name, {})})
+        cluster(
+            name,
+            [record for record in records if record.cluster == name],
+            **{**shape, **(changes or {}).get(name, {})},
+        )
         for name, shape in shapes.items()
         if name not in unseen
     ]

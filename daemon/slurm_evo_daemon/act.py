@@ -15,7 +15,6 @@ from slurm_evo.model import (
     Outcome,
 )
 from slurm_evo.store import Intent, JobMemory, Journal, Lease
-
 from slurm_evo_daemon import moves
 
 Clock = Callable[[], datetime]
@@ -60,8 +59,10 @@ def act(
         lease: the right to act; checked when intents are written and again for every action.
         clock: aware, for the lease and the times in the journal.
         refusal_s: how long a refusal lasts.
+
     Returns:
         One outcome for each intent, in order.
+
     Raises:
         LeaseLost: another daemon may act: nothing (more) was sent.
         StoreError: the journal failed: nothing was sent, or the answers could not be kept.

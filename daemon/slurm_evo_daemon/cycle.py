@@ -11,7 +11,6 @@ from slurm_evo.config import Settings
 from slurm_evo.model import ClusterName, ClusterPort
 from slurm_evo.policy import Policy
 from slurm_evo.store import Journal, Lease
-
 from slurm_evo_daemon import report
 from slurm_evo_daemon.act import act, recover
 from slurm_evo_daemon.decide import Decision, decide

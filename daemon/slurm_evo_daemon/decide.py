@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from slurm_evo.config import Settings
@@ -12,7 +12,6 @@ from slurm_evo.model import ClusterName, FleetJob, FleetView, Hold, JobKey, Plan
 from slurm_evo.optimize import propose, queue_from
 from slurm_evo.policy import Policy
 from slurm_evo.store import Intent, JobMemory
-
 from slurm_evo_daemon import moves, priorities
 from slurm_evo_daemon.features import Standing, standing
 from slurm_evo_daemon.rules import Verdict, judge
@@ -109,9 +108,7 @@ def _recall(job: FleetJob, known: JobMemory | None, now: datetime) -> JobMemory:
 
 def _judge(job: FleetJob, memory: JobMemory, view: FleetView, settings: Settings) -> Verdict:
     refused = {
-        name: f"asked again after {until:%H:%M} UTC"
-        for name, until in memory.refusing.items()
-        if until > view.now
+        name: f"asked again after {until:%H:%M} UTC" for name, until in memory.refusing.items() if until > view.now
     }
     return judge(
         job,
@@ -158,7 +155,7 @@ def _place(
     under_way = sum(memory.wanted is not None for memory in memories.values())
     plan = propose(
         queue,
-        objectives=settings.objectives.as_weights(),
+        objectives=settings.objectives.as_mapping(),
         margin=settings.optimizer.margin,
         max_moves=max(0, settings.moves.max_per_cycle - under_way),
         rng=rng,
@@ -234,15 +231,11 @@ def _restored_age(memory: JobMemory, view: FleetView, settings: Settings) -> int
     return round(facts.priority_weights.get("age", 0) * lost)
 
 
-def _pushes(
-    ranks: Mapping[JobKey, Rank], unpinned: Iterable[JobKey], settings: Settings
-) -> list[Intent]:
+def _pushes(ranks: Mapping[JobKey, Rank], unpinned: Iterable[JobKey], settings: Settings) -> list[Intent]:
     """The updates that differ from what Slurm has, those that run first leading; a limit cuts the tail."""
     already = set(unpinned)
     wanted = [
-        (rank.place, key)
-        for key, rank in ranks.items()
-        if rank.site_factor != rank.before and key not in already
+        (rank.place, key) for key, rank in ranks.items() if rank.site_factor != rank.before and key not in already
     ]
     wanted.sort()
     if settings.priority.max_updates_per_cycle:
@@ -255,9 +248,3 @@ def _pushes(
         )
         for _, key in wanted
     ]
-
-
-def aligned(now: datetime, every_s: float) -> datetime:
-    """The latest instant on a grid: within one step of it, waits and so the order do not change."""
-    seconds = now.timestamp()
-    return datetime.fromtimestamp(seconds - seconds % every_s, UTC) if every_s > 0 else now

@@ -13,7 +13,6 @@ from slurm_evo.config import Settings
 from slurm_evo.model import ConfigError, LeaseLost, PolicyError, StoreError
 from slurm_evo.policy import Policy
 from slurm_evo.store import Lease
-
 from slurm_evo_daemon.cycle import Surroundings, cycle
 from slurm_evo_daemon.notify import notify
 from slurm_evo_daemon.report import CycleReport

@@ -23,7 +23,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from slurm_evo.config import MovesSettings
+from slurm_evo.config import MoveSettings
 from slurm_evo.model import (
     Action,
     Answer,
@@ -51,7 +51,7 @@ class Step:
     """One sentence for ``explain``; empty if there is nothing to say."""
 
 
-def step(job: FleetJob, memory: JobMemory, view: FleetView, moves: MovesSettings, site_factor: int) -> Step:
+def step(job: FleetJob, memory: JobMemory, view: FleetView, moves: MoveSettings, site_factor: int) -> Step:
     """The next step for one pending federated job that the rules let us touch.
 
     Args:
@@ -78,7 +78,7 @@ def step(job: FleetJob, memory: JobMemory, view: FleetView, moves: MovesSettings
 
 
 def _towards(
-    job: FleetJob, memory: JobMemory, wanted: frozenset[ClusterName], view: FleetView, moves: MovesSettings
+    job: FleetJob, memory: JobMemory, wanted: frozenset[ClusterName], view: FleetView, moves: MoveSettings
 ) -> Step:
     """Widen, wait for the wanted clusters' own word, narrow."""
     now, viable = view.now, job.viable
@@ -88,7 +88,11 @@ def _towards(
         if viable > wanted and wanted <= job.waiting_on:
             return _send(job, memory, wanted, view, f"narrowed to {_names(wanted)}: confirmed there")
         return _send(
-            job, memory.but(widening_since=now), viable | wanted, view, f"widened by {_names(wanted - viable)}"
+            job,
+            memory.but(widening_since=now),
+            viable | wanted,
+            view,
+            f"widened by {_names(wanted - viable)}",
         )
     missing = wanted - job.waiting_on
     if not missing:
@@ -110,7 +114,7 @@ def _turned_away(
     wanted: frozenset[ClusterName],
     missing: frozenset[ClusterName],
     view: FleetView,
-    moves: MovesSettings,
+    moves: MoveSettings,
 ) -> Step:
     """Some wanted clusters never listed it: do without them, and do not ask them again for a while."""
     until = view.now + timedelta(seconds=moves.refusal_s)
@@ -124,7 +128,7 @@ def _turned_away(
     return _send(job, memory, left, view, f"{note}; it stays at {_names(left)}")
 
 
-def _rescue(job: FleetJob, memory: JobMemory, view: FleetView, moves: MovesSettings) -> Step:
+def _rescue(job: FleetJob, memory: JobMemory, view: FleetView, moves: MoveSettings) -> Step:
     """No cluster lists it: wait a little (updates travel), then bring it back to its origin."""
     unseen = {name for name in job.viable if view.cluster(name) is None}
     if unseen:
@@ -152,7 +156,7 @@ def _heal(
     origin: Job,
     memory: JobMemory,
     view: FleetView,
-    moves: MovesSettings,
+    moves: MoveSettings,
     site_factor: int,
 ) -> Step:
     """Unpin a sibling that Slurm made with a fixed priority; leave one that an administrator fixed."""
@@ -188,9 +192,7 @@ def after(outcome: Outcome, memory: JobMemory, now: datetime, refusal_s: float) 
     return memory
 
 
-def _send(
-    job: FleetJob, memory: JobMemory, clusters: frozenset[ClusterName], view: FleetView, note: str
-) -> Step:
+def _send(job: FleetJob, memory: JobMemory, clusters: frozenset[ClusterName], view: FleetView, note: str) -> Step:
     action = SetClusters(job.key, tuple(sorted(clusters)))
     return Step(memory.but(moved_at=view.now, moves=memory.moves + 1), action, note)
 
@@ -199,11 +201,7 @@ def _age_lost_s(job: FleetJob, memory: JobMemory) -> float:
     """Seconds of waiting that the youngest waiting sibling does not know of."""
     return max(
         0.0,
-        *(
-            (record.submitted - memory.submitted).total_seconds()
-            for record in job.records
-            if record.waiting_here
-        ),
+        *((record.submitted - memory.submitted).total_seconds() for record in job.records if record.waiting_here),
     )
 
 

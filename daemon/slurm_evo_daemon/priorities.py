@@ -20,8 +20,10 @@ def assign(current: Sequence[int | None], band: int) -> tuple[int, ...]:
     Args:
         current: n values now in force, lowest-ranked job first; None where a job has none or it is not known.
         band: largest value to use; the smallest is 1, since 0 is what a job has that nobody ranked.
+
     Returns:
         n values in 1..band; equal to ``current`` where a job keeps its own.
+
     Raises:
         ValueError: there are more jobs than whole numbers in the band.
     O(n log n).

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from slurm_evo.model import Answer, FleetView, Outcome, SetClusters, SetSiteFactor, Unpin
-
 from slurm_evo_daemon.decide import Decision
 
 
@@ -76,5 +75,3 @@ def sentence(view: FleetView, decision: Decision, counts: Mapping[str, int], *, 
         parts.append("every priority is in order" if decision.ranks else "nothing to send")
     parts += [f"{name} left alone: {failure.message}" for name, failure in sorted(view.unseen.items())]
     return "; ".join(part for part in parts if part) or "nothing to do"
-
-

@@ -35,9 +35,7 @@ _SETTLE = (
 class Actions(Database):
     """Every change ever asked of Slurm, with what was before and what became of it."""
 
-    def intend(
-        self, cycle: int, intents: Sequence[Intent], *, lease: Lease, now: datetime
-    ) -> tuple[int, ...]:
+    def intend(self, cycle: int, intents: Sequence[Intent], *, lease: Lease, now: datetime) -> tuple[int, ...]:
         """Write down what is about to be done; on disk when this returns.
 
         Returns:
@@ -52,9 +50,7 @@ class Actions(Database):
             if not intents:
                 return ()
             rows = [_row(cycle, intent, now) for intent in intents]
-            ids = session.scalars(
-                insert(ActionRow).returning(ActionRow.id, sort_by_parameter_order=True), rows
-            )
+            ids = session.scalars(insert(ActionRow).returning(ActionRow.id, sort_by_parameter_order=True), rows)
             return tuple(ids)
 
     def settle(self, ids: Sequence[int], outcomes: Sequence[Outcome], *, now: datetime) -> None:
@@ -84,9 +80,7 @@ class Actions(Database):
                 found.update(session.scalars(query))
             if len(found) != len(ids):
                 closed = sorted(set(wanted) - found)
-                raise StoreError(
-                    f"The journal {self.url} has no open action with id {closed or 'given twice'}"
-                )
+                raise StoreError(f"The journal {self.url} has no open action with id {closed or 'given twice'}")
             session.connection().execute(_SETTLE, list(changes.values()))
 
     def open_actions(self) -> tuple[JournaledAction, ...]:

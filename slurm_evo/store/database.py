@@ -164,9 +164,7 @@ def _address(url: str, password_file: Path | None) -> URL:
         try:
             lines = password_file.read_text(encoding="utf-8").splitlines()
         except (OSError, UnicodeDecodeError) as failure:
-            raise StoreError(
-                f"The journal's password file {password_file} cannot be read: {failure}"
-            ) from failure
+            raise StoreError(f"The journal's password file {password_file} cannot be read: {failure}") from failure
         if not lines or not lines[0]:
             raise StoreError(f"The journal's password file {password_file} is empty")
         address = address.set(password=lines[0])

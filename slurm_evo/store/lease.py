@@ -96,8 +96,7 @@ def fence(session: Session, lease: Lease, now: datetime) -> None:
         raise lost(session, lease)
     if now >= row.ends:
         raise LeaseLost(
-            f"The lease {lease.epoch} of {lease.holder} ran out at {row.ends:%H:%M:%S} UTC; "
-            "renew it before acting"
+            f"The lease {lease.epoch} of {lease.holder} ran out at {row.ends:%H:%M:%S} UTC; renew it before acting"
         )
 
 

@@ -29,9 +29,7 @@ class JobMemories(Database):
                 row
                 for cluster, ids in by_cluster.items()
                 for some in chunks(ids)
-                for row in session.scalars(
-                    select(JobRow).where(JobRow.cluster == cluster, JobRow.job.in_(some))
-                )
+                for row in session.scalars(select(JobRow).where(JobRow.cluster == cluster, JobRow.job.in_(some)))
             )
             return {memory.key: memory for memory in map(_memory, rows)}
 
@@ -68,6 +66,8 @@ def _row(memory: JobMemory) -> dict[str, Any]:
         "moves": memory.moves,
         "wanted": None if memory.wanted is None else sorted(memory.wanted),
         "widening_since": memory.widening_since,
+        "stranded_since": memory.stranded_since,
+        "healed_at": memory.healed_at,
         "refusing": {cluster: until.isoformat() for cluster, until in memory.refusing.items()},
     }
 
@@ -84,5 +84,7 @@ def _memory(row: JobRow) -> JobMemory:
         moves=row.moves,
         wanted=None if row.wanted is None else frozenset(map(ClusterName, row.wanted)),
         widening_since=row.widening_since,
+        stranded_since=row.stranded_since,
+        healed_at=row.healed_at,
         refusing={ClusterName(name): datetime.fromisoformat(until) for name, until in row.refusing.items()},
     )

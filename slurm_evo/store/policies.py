@@ -29,9 +29,7 @@ class Policies(Database):
                 session.add(known)
                 session.flush()
             elif known.text != text:
-                raise StoreError(
-                    f"The journal {self.url} has policy {id_} with another text: choose another id"
-                )
+                raise StoreError(f"The journal {self.url} has policy {id_} with another text: choose another id")
             return _policy(known)
 
     def policies(self) -> tuple[StoredPolicy, ...]:

@@ -105,6 +105,10 @@ class JobMemory:
     """The viable set being worked towards; None if none is under way."""
     widening_since: datetime | None = None
     """Since when its viable set is wider than wanted, to be narrowed after confirmation."""
+    stranded_since: datetime | None = None
+    """Since when no cluster lists it; None while one does."""
+    healed_at: datetime | None = None
+    """When its pinned priority was last freed."""
     refusing: Mapping[ClusterName, datetime] = field(default_factory=dict)
     """Clusters that did not take it, and until when they are not asked again."""
 

@@ -165,6 +165,8 @@ class JobRow(Table):
     moves: Mapped[int]
     wanted: Mapped[list[str] | None] = mapped_column(JSON(none_as_null=True))
     widening_since: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    stranded_since: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    healed_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     refusing: Mapped[dict[str, str]] = mapped_column(JSON)
 
 

@@ -5,6 +5,7 @@ from itertools import combinations, pairwise
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from slurm_evo_daemon.priorities import assign, fewest_updates
 
 

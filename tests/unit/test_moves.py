@@ -6,12 +6,13 @@ from datetime import timedelta
 
 import pytest
 from builders import NOW, fleet, job, key, names, siblings
-from slurm_evo.config import MovesSettings
+
+from slurm_evo.config import MoveSettings
 from slurm_evo.model import Answer, Hold, Outcome, SetClusters, SetSiteFactor, Unpin
 from slurm_evo.store import JobMemory
 from slurm_evo_daemon.moves import Step, after, step
 
-MOVES = MovesSettings(confirm_s=60, stranded_s=30, refusal_s=3600)
+MOVES = MoveSettings(confirm_s=60, stranded_s=30, refusal_s=3600)
 
 
 def remembered(**changes: object) -> JobMemory:
@@ -84,9 +85,7 @@ def test_edge_1_a_stranded_job_goes_back_to_its_origin_after_a_while() -> None:
 
 
 def test_a_job_stranded_by_somebody_else_is_only_reported() -> None:
-    done = next_step(
-        siblings(1, viable=("beta",)), remembered(moves=0, stranded_since=NOW - timedelta(hours=1))
-    )
+    done = next_step(siblings(1, viable=("beta",)), remembered(moves=0, stranded_since=NOW - timedelta(hours=1)))
     assert done.action is None
     assert "did not move it" in done.note
 

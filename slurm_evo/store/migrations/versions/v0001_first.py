@@ -26,9 +26,9 @@ def upgrade() -> None:
     _create_refusals()
     _create_placements()
     lease = sa.table(
-        "lease", sa.column("id"), sa.column("holder"), sa.column("epoch"), sa.column("until", UtcDateTime)
+        "lease", sa.column("id"), sa.column("holder"), sa.column("epoch"), sa.column("ends", UtcDateTime)
     )
-    op.bulk_insert(lease, [{"id": 1, "holder": "", "epoch": 0, "until": LONG_AGO}])
+    op.bulk_insert(lease, [{"id": 1, "holder": "", "epoch": 0, "ends": LONG_AGO}])
 
 
 def _create_cycles() -> None:
@@ -63,6 +63,8 @@ def _create_jobs() -> None:
         sa.Column("moves", sa.Integer(), nullable=False),
         sa.Column("wanted", sa.JSON(none_as_null=True), nullable=True),
         sa.Column("widening_since", UtcDateTime(), nullable=True),
+        sa.Column("stranded_since", UtcDateTime(), nullable=True),
+        sa.Column("healed_at", UtcDateTime(), nullable=True),
         sa.Column("refusing", sa.JSON(), nullable=False),
         sa.PrimaryKeyConstraint("cluster", "job", name=op.f("pk_jobs")),
         **MYSQL,
