@@ -51,9 +51,7 @@ def processes_in(namespace: str) -> list[int]:
 def test_every_node_of_every_cluster_is_there_with_its_gpus(fleet, cluster, nodes):
     lines = fleet.run("sinfo", "-h", "-N", "-p", "gpu", "-o", "%N %G", cluster=cluster).stdout.splitlines()
     gpus = "gpu:v100:4" if cluster == "gamma" else "gpu:a100:8"
-    assert [line.split("(")[0] for line in sorted(lines)] == [
-        f"{cluster}{n} {gpus}" for n in range(1, nodes + 1)
-    ]
+    assert [line.split("(")[0] for line in sorted(lines)] == [f"{cluster}{n} {gpus}" for n in range(1, nodes + 1)]
 
 
 def test_three_clusters_are_a_federation_and_delta_stands_alone(fleet):

@@ -101,9 +101,7 @@ def until(what: str, command: list[str], accept: str = "", *, env: dict[str, str
         if done.returncode == 0 and accept in done.stdout:
             return done.stdout
         if time.monotonic() > deadline:
-            raise SystemExit(
-                f"{what} did not come up in {PATIENCE_S} s: {(done.stdout + done.stderr)[-600:]}"
-            )
+            raise SystemExit(f"{what} did not come up in {PATIENCE_S} s: {(done.stdout + done.stderr)[-600:]}")
         time.sleep(0.2)
 
 

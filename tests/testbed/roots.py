@@ -41,13 +41,14 @@ apt clean
 rm -f /etc/apt/apt.conf.d/90host
 sh /slurm-conf/people.sh
 """
-# Compiled afterwards, by all processors at once: pip would do it one file after the other.
+# Compiled afterwards, by all processors at once: pip would do it one file after the other. (Some libraries ship
+# files that do not compile.)
 VENV_STEPS = f"""
 python3 -m venv {VENV}
 {VENV}/bin/pip install --quiet --no-cache-dir --no-compile "$@"
 wait
 [ ! -e /tmp/wheels ] || {VENV}/bin/pip install --quiet --no-cache-dir --no-compile --no-deps /tmp/wheels/*.whl
-{VENV}/bin/python -m compileall -q -j 0 -x /tests/ {VENV}/lib || true  # some libraries ship files that are no Python
+{VENV}/bin/python -m compileall -q -j 0 -x /tests/ {VENV}/lib || true
 """
 # Slurm 26.05 is newer than pyslurm knows; the headers in pyslurm-compat bridge the difference.
 PYSLURM_STEPS = f"""
@@ -87,9 +88,7 @@ def say(text: str) -> None:
 
 def run(*argv: str, env: dict[str, str] | None = None) -> None:
     """Run a command quietly; what it said is shown only if it fails."""
-    done = subprocess.run(
-        argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False, env=env
-    )
+    done = subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False, env=env)
     if done.returncode:
         raise SystemExit(f"testbed: {' '.join(argv[:4])} … failed:\n{done.stdout[-3000:]}")
 
@@ -177,9 +176,7 @@ def locked(path: Path) -> Iterator[None]:
 
 
 def _remove(tree: Path) -> None:
-    if any(
-        f" {tree}/" in line or f" {tree} " in line for line in Path("/proc/mounts").read_text().splitlines()
-    ):
+    if any(f" {tree}/" in line or f" {tree} " in line for line in Path("/proc/mounts").read_text().splitlines()):
         raise SystemExit(f"testbed: something is mounted under {tree}; unmount it first")
     shutil.rmtree(tree, ignore_errors=True)
 
@@ -211,8 +208,7 @@ mount -t tmpfs tmpfs /mnt; mkdir /mnt/root /mnt/upper /mnt/work
 mount -t overlay overlay -o lowerdir={root},upperdir=/mnt/upper,workdir=/mnt/work /mnt/root
 """
     lent = {
-        path: path
-        for path in (CERTIFICATES, "/etc/resolv.conf", "/etc/hosts", *PIP_SETTINGS, *_named_by_pip())
+        path: path for path in (CERTIFICATES, "/etc/resolv.conf", "/etc/hosts", *PIP_SETTINGS, *_named_by_pip())
     }
     lent |= {str(HERE): "/testbed", str(folder): "/opt/slurm-evo"}
     _in_root(Path("/mnt/root"), f"set -- {shlex.join(wanted)}\n{steps}", lent, before=overlay)
