@@ -17,7 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from testbed.inside import REST_PORTS
 from testbed.roots import (
@@ -155,6 +155,12 @@ class Fleet:
         (self.folder / "launcher.pid").write_text(str(launcher))
         self._wait(seconds, launcher)
         return self
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.down()
 
     def _wait(self, seconds: float, launcher: int) -> None:
         state, deadline = self.scratch / "state.json", time.monotonic() + seconds

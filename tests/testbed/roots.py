@@ -27,7 +27,7 @@ PYSLURM = "pyslurm==25.11.2"
 NO_PYSLURM = "/opt/slurm-evo/no-pyslurm"
 """In an environment in which pyslurm did not build: what the compiler said."""
 EXTRAS = ("test", "training", "trace", "postgres", "mysql")
-LINTERS = ("mypy", "ruff", "import-linter")
+HOST_ONLY = ("mypy", "ruff", "import-linter", "pyyaml")
 """Wanted by the tests of the checkout, not inside a fleet."""
 
 ROOT_STEPS = """
@@ -133,7 +133,7 @@ def requirements() -> tuple[str, ...]:
     extras = config["options.extras_require"]
     texts = (config["options"]["install_requires"], *(extras.get(name, "") for name in EXTRAS))
     lines = {line.strip() for text in texts for line in text.splitlines()}
-    return tuple(sorted(line for line in lines if line and not line.startswith(LINTERS)))
+    return tuple(sorted(line for line in lines if line and not line.startswith(HOST_ONLY)))
 
 
 def slurm_version(root: Path) -> str:
