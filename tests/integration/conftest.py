@@ -16,7 +16,7 @@ def start_fleet() -> Callable[[str], Fleet]:
 
     def start(name: str) -> Fleet:
         try:
-            return Fleet.up(name)
+            return Fleet.up(name, os.environ.get("SLURM_EVO_RELEASE", "forky"))
         except (SystemExit, OSError) as failure:
             give_up = pytest.fail if required else pytest.skip
             give_up(f"no real Slurm here: {failure}")
@@ -26,7 +26,7 @@ def start_fleet() -> Callable[[str], Fleet]:
 
 @pytest.fixture(scope="session")
 def fleet(start_fleet: Callable[[str], Fleet]) -> Iterator[Fleet]:
-    """A fleet on Debian forky, for the whole session."""
+    """One fleet for the whole session, on the Debian of SLURM_EVO_RELEASE (forky)."""
     running = start_fleet(f"pytest-{os.getpid()}")
     try:
         yield running

@@ -110,7 +110,7 @@ def root_of(release: Release) -> Path:
     """The release's root, built if the cache does not have it."""
     made_of = [(CHECKOUT / "slurm-conf" / name).read_text() for name in ("packages.txt", "people.sh")]
     target = CACHE / f"root-{release.name}-{_key(release.name, ROOT_STEPS, *made_of)}"
-    return _cached(target, lambda aside: _build_root(release, aside))
+    return cached(target, lambda aside: _build_root(release, aside))
 
 
 def venv_layer_of(release: Release, root: Path) -> Path:
@@ -120,7 +120,7 @@ def venv_layer_of(release: Release, root: Path) -> Path:
         steps = PYSLURM_STEPS + VENV_STEPS  # side by side
         headers = [path.read_text() for path in sorted((HERE / "pyslurm-compat").rglob("*.h"))]
     target = CACHE / f"venv-{release.name}-{_key(root.name, steps, *headers, *wanted)}"
-    layer = _cached(target, lambda aside: _build_venv(release, root, aside, wanted, steps))
+    layer = cached(target, lambda aside: _build_venv(release, root, aside, wanted, steps))
     if (layer / NO_PYSLURM[1:]).exists():
         say(f"no pyslurm in Debian {release.name}: see {layer}{NO_PYSLURM}; to try again remove {layer}")
     return layer
@@ -155,10 +155,10 @@ def _key(*parts: str) -> str:
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:12]
 
 
-def _cached(target: Path, build: Callable[[Path], None]) -> Path:
+def cached(target: Path, build: Callable[[Path], None]) -> Path:
     """Build aside under a lock and rename, so that a half-made one is never taken for whole."""
-    CACHE.mkdir(parents=True, exist_ok=True)
-    with locked(CACHE / f"{target.name}.lock"):
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with locked(target.with_name(f"{target.name}.lock")):
         if not target.is_dir():
             aside = target.with_name(target.name + ".making")
             _remove(aside)
