@@ -18,6 +18,7 @@ EXAMPLES = """examples:
   sudo python3 tests/testbed exec mine --user ada --cluster alpha -- sbatch --gres=gpu:2 --wrap 'sleep 60'
   sudo python3 tests/testbed exec mine -- squeue
   sudo python3 tests/testbed exec mine -- python3 /testbed/inside.py stop slurmctld-beta
+  sudo python3 tests/testbed logs mine slurmctld-alpha
   sudo python3 tests/testbed down mine
 """
 
@@ -46,8 +47,9 @@ def main() -> None:
     run.add_argument("--cluster", default="alpha", choices=("alpha", "beta", "gamma", "delta"))
     shell = verbs.add_parser("shell", help="a shell inside a fleet")
     shell.add_argument("name")
-    logs = verbs.add_parser("logs", help="where the daemons' logs are")
+    logs = verbs.add_parser("logs", help="a daemon's log; without a daemon, which there are")
     logs.add_argument("name")
+    logs.add_argument("daemon", nargs="?")
     ours, command = sys.argv[1:], ["bash"]
     if "--" in ours:
         ours, command = ours[: ours.index("--")], ours[ours.index("--") + 1 :]
@@ -67,7 +69,19 @@ def main() -> None:
             argv = Fleet(given.name).argv(command, **options)
             os.execvp(argv[0], argv)  # noqa: S606 - no shell between us and the command
         case "logs":
-            print(Fleet(given.name).scratch / "log")
+            _logs(Fleet(given.name).scratch / "log", given.daemon)
+
+
+def _logs(folder: Path, daemon: str | None) -> None:
+    if not folder.is_dir():
+        raise SystemExit(f"testbed: no logs in {folder}; `status` lists the fleets")
+    known = {path.stem: path for path in sorted(folder.glob("*.log"))}
+    if daemon is None:
+        print("\n".join(str(path) for path in known.values()))
+    elif daemon in known:
+        print(known[daemon].read_text(), end="")
+    else:
+        raise SystemExit(f"testbed: no log of {daemon!r}; there are {', '.join(known)}")
 
 
 def _status(*, as_json: bool) -> None:

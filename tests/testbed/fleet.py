@@ -13,11 +13,13 @@ import signal
 import subprocess
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
+from testbed.inside import REST_PORTS
 from testbed.roots import (
     CHECKOUT,
     HERE,
@@ -25,6 +27,7 @@ from testbed.roots import (
     VENV,
     Release,
     as_expected,
+    locked,
     root_of,
     say,
     slurm_version,
@@ -48,7 +51,8 @@ mount --bind -o ro "$CHECKOUT" src
 mount --bind "$SCRATCH" scratch
 mount --bind -o ro "$HERE" testbed
 mount --bind -o ro "$CHECKOUT/slurm-conf" slurm-conf
-mount -t proc proc proc; mount --rbind /dev dev; mount -t sysfs sysfs sys; mount -t tmpfs tmpfs run
+mount -t proc proc proc; mount -t sysfs sysfs sys; mount -t tmpfs tmpfs run
+mount --rbind /dev dev; mount -t tmpfs tmpfs dev/shm
 printf '127.0.0.1 localhost mariadb slurmdbd alpha beta gamma delta\n' > etc/hosts
 exec env -i PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LC_ALL=C.UTF-8 \
   chroot . /usr/bin/python3 /testbed/inside.py serve
@@ -86,6 +90,11 @@ class Fleet:
         return str(self._known["slurm"])
 
     @property
+    def expected(self) -> bool:
+        """Its Slurm is the one this testbed was made for."""
+        return bool(self._known["expected"])
+
+    @property
     def has_pyslurm(self) -> bool:
         """Pyslurm was built for it."""
         return bool(self._known["pyslurm"])
@@ -109,43 +118,53 @@ class Fleet:
             raise SystemExit("testbed: namespaces and chroot need root")
         if release not in RELEASES:
             raise SystemExit(f"testbed: no release {release!r}; there are {', '.join(RELEASES)}")
-        fleet = cls(name)
-        if fleet.init is not None:
-            raise SystemExit(f"testbed: fleet {name} runs already; `down {name}` first")
-        fleet.down()
         wanted = RELEASES[release]
         root = root_of(wanted)
         layer = venv_layer_of(wanted, root)
+        RUNS.mkdir(parents=True, exist_ok=True)
+        with locked(RUNS / f".{name}.lock"):
+            return cls(name)._start(wanted, root, layer, seconds)
+
+    def _start(self, wanted: Release, root: Path, layer: Path, seconds: float) -> Fleet:
+        if self.init is not None:
+            raise SystemExit(f"testbed: fleet {self.name} runs already; `down {self.name}` first")
+        self.down()
         expected = as_expected(wanted, root)
-        fleet.scratch.mkdir(parents=True)
+        self.scratch.mkdir(parents=True)
         has_pyslurm = any(layer.glob(f".{VENV}/lib/python3*/site-packages/pyslurm"))
         facts = {
-            "release": release,
+            "release": wanted.name,
             "slurm": slurm_version(root),
             "expected": expected,
             "pyslurm": has_pyslurm,
         }
-        (fleet.folder / "fleet.json").write_text(json.dumps(facts))
+        (self.folder / "fleet.json").write_text(json.dumps(facts))
         env = {
             **os.environ,
             "LAYERS": f"{layer}:{root}",
             "CHECKOUT": str(CHECKOUT),
-            "SCRATCH": str(fleet.scratch),
+            "SCRATCH": str(self.scratch),
             "HERE": str(HERE),
         }
         namespaces = ("--mount", "--pid", "--net", "--uts", "--ipc", "--propagation", "private")
-        with (fleet.folder / "fleet.log").open("wb") as log:
-            launcher = subprocess.Popen(
-                ["unshare", *namespaces, "--fork", "--kill-child", "/bin/sh", "-c", START],
-                stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=env, start_new_session=True,
-            )  # fmt: skip
-        (fleet.folder / "launcher.pid").write_text(str(launcher.pid))
-        fleet._wait(seconds, launcher)
-        return fleet
+        argv = ["unshare", *namespaces, "--fork", "--kill-child", "/bin/sh", "-c", START]
+        with (self.folder / "fleet.log").open("wb") as log, Path(os.devnull).open("rb") as nothing:
+            ends = [(os.POSIX_SPAWN_DUP2, file.fileno(), end) for end, file in enumerate((nothing, log, log))]
+            # Not subprocess: the launcher outlives whoever starts it.
+            launcher = os.posix_spawnp("unshare", argv, env, file_actions=ends, setsid=True)
+        (self.folder / "launcher.pid").write_text(str(launcher))
+        self._wait(seconds, launcher)
+        return self
 
-    def _wait(self, seconds: float, launcher: subprocess.Popen[bytes]) -> None:
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.down()
+
+    def _wait(self, seconds: float, launcher: int) -> None:
         state, deadline = self.scratch / "state.json", time.monotonic() + seconds
-        while time.monotonic() < deadline and launcher.poll() is None:
+        while time.monotonic() < deadline and os.waitpid(launcher, os.WNOHANG) == (0, 0):
             if state.exists() and state.read_text().endswith("}"):
                 break
             time.sleep(0.1)
@@ -174,10 +193,8 @@ class Fleet:
             deadline = time.monotonic() + 10
             while Path(f"/proc/{init}").exists() and time.monotonic() < deadline:
                 time.sleep(0.02)
-        try:
+        with suppress(ChildProcessError, FileNotFoundError, ValueError):
             os.waitpid(int((self.folder / "launcher.pid").read_text()), 0)
-        except (ChildProcessError, FileNotFoundError, ValueError):
-            pass
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def argv(self, command: Sequence[str], *, user: str = "root", cluster: str | None = "alpha") -> list[str]:
@@ -190,17 +207,33 @@ class Fleet:
             "HOME": "/root" if user == "root" else f"/home/{user}",
             "LC_ALL": "C.UTF-8",
             "PYTHONPATH": "/src:/src/daemon:/src/gp_training",
+            # The checkout is read-only inside.
             "PYTHONDONTWRITEBYTECODE": "1",
+            "PYTEST_ADDOPTS": "-p no:cacheprovider",
+            "NUMBA_CACHE_DIR": f"/tmp/numba-{user}",
+            "HYPOTHESIS_STORAGE_DIRECTORY": f"/tmp/hypothesis-{user}",
             "SLURM_EVO_FLEET": self.name,
         }
         if cluster:
             env["SLURM_CONF"] = f"/etc/slurm/{cluster}/slurm.conf"
-        for name in ("CI", "SLURM_EVO_REQUIRE_SLURM"):
+        for name in ("CI", "SLURM_EVO_REQUIRE_SLURM", "TERM"):
             if name in os.environ:
                 env[name] = os.environ[name]
+        # A user starts at home, where a job may write its output; root in the checkout, where the tests are.
+        folder = "/src" if user == "root" else env["HOME"]
         setting = [f"{name}={value}" for name, value in env.items()]
-        enter = ["nsenter", "-t", str(init), "-m", "-p", "-n", "-u", "-i", "-r", "-w", "env", "-i", *setting]
+        enter = [
+            "nsenter",
+            f"--target={init}",
+            *["-m", "-p", "-n", "-u", "-i", "-r", "env", "-i", "-C"],
+            folder,
+            *setting,
+        ]
         return [*enter, *(() if user == "root" else ("runuser", "-u", user, "--")), *command]
+
+    def rest_url(self, cluster: str) -> str:
+        """Where a slurmrestd listens, inside the fleet; its token is in /etc/slurm-evo/jwt/CLUSTER."""
+        return f"http://127.0.0.1:{REST_PORTS[cluster]}"
 
     def run(
         self, *command: str, user: str = "root", cluster: str | None = "alpha", check: bool = True

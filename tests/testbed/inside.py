@@ -11,6 +11,7 @@ import os
 import pwd
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 import time
@@ -22,6 +23,7 @@ RUN = Path("/run/slurm-evo-site")
 LOG = Path("/scratch/log")
 TOKENS = Path("/etc/slurm-evo/jwt")
 CLUSTERS = {"alpha": 4, "beta": 2, "gamma": 4, "delta": 2}
+PATIENCE_S = 40
 REST_PORTS = {name: 6820 + place for place, name in enumerate(CLUSTERS)}
 
 
@@ -31,7 +33,8 @@ def services() -> dict[str, tuple[list[str], str, dict[str, str]]]:
         "munged": (["runuser", "-u", "munge", "--", "munged", "--foreground"], "slurmdbd", {}),
         "mariadb": (
             ["mariadbd", "--user=mysql", "--socket=/run/mysqld/mysqld.sock", "--bind-address=127.0.0.1",
-             "--innodb-buffer-pool-size=64M", "--innodb-snapshot-isolation=OFF", "--innodb-lock-wait-timeout=900",
+             "--innodb-buffer-pool-size=64M", "--innodb-snapshot-isolation=OFF",
+             "--innodb-lock-wait-timeout=900",
              "--innodb-flush-log-at-trx-commit=0"],
             "mariadb", {},
         ),
@@ -39,7 +42,9 @@ def services() -> dict[str, tuple[list[str], str, dict[str, str]]]:
     }  # fmt: skip
     for cluster, nodes in CLUSTERS.items():
         conf = {"SLURM_CONF": str(CONF / cluster / "slurm.conf")}
-        found[f"slurmctld-{cluster}"] = (["slurmctld", "-D"], cluster, conf)
+        # One that is killed in its first minutes has not saved this file and would refuse to start again.
+        young = [] if (SITE / cluster / "assoc_usage").exists() else ["-i"]
+        found[f"slurmctld-{cluster}"] = (["slurmctld", "-D", *young], cluster, conf)
         for node in range(1, nodes + 1):
             found[f"slurmd-{cluster}{node}"] = (["slurmd", "-D", "-N", f"{cluster}{node}"], cluster, conf)
         listen = f"127.0.0.1:{REST_PORTS[cluster]}"
@@ -86,15 +91,17 @@ def _alive(pid: int) -> bool:
         return False
 
 
-def until(what: str, command: list[str], accept: str | None = None, seconds: float = 40.0, **env: str) -> str:
+def until(what: str, command: list[str], accept: str = "", *, env: dict[str, str] | None = None) -> str:
     """Ask until the answer is there (and holds ``accept``)."""
-    deadline = time.monotonic() + seconds
+    deadline = time.monotonic() + PATIENCE_S
     while True:
-        done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **env}, check=False)
-        if done.returncode == 0 and (accept is None or accept in done.stdout):
+        done = subprocess.run(
+            command, capture_output=True, text=True, env={**os.environ, **(env or {})}, check=False
+        )
+        if done.returncode == 0 and accept in done.stdout:
             return done.stdout
         if time.monotonic() > deadline:
-            raise SystemExit(f"{what} did not come up in {seconds:g} s: {(done.stdout + done.stderr)[-600:]}")
+            raise SystemExit(f"{what} did not come up in {PATIENCE_S} s: {(done.stdout + done.stderr)[-600:]}")
         time.sleep(0.2)
 
 
@@ -108,13 +115,14 @@ def prepare() -> None:
         Path("/run/munge"),
         Path("/run/mysqld"),
         Path("/var/log/munge"),
-        Path("/var/spool/slurmd"),
+        *(Path(f"/var/spool/slurmd/{c}{n}") for c, nodes in CLUSTERS.items() for n in range(1, nodes + 1)),
     ):
         folder.mkdir(parents=True, exist_ok=True)
     shutil.copytree("/slurm-conf", CONF, dirs_exist_ok=True)
     (CONF / "slurm.conf").write_text("")  # slurmdbd looks for slurmdbd.conf beside SLURM_CONF
     for number in range(8):
-        (SITE / "dev" / f"gpu{number}").touch()
+        # slurmd takes only device files for GPUs; nothing opens these (195 is NVIDIA's driver).
+        os.mknod(SITE / "dev" / f"gpu{number}", stat.S_IFCHR | 0o666, os.makedev(195, number))
     key = SITE / "jwt.key"
     key.write_bytes(os.urandom(32))
     munge_key = Path("/etc/munge/munge.key")
@@ -123,8 +131,8 @@ def prepare() -> None:
     for path, owner, mode in (
         (key, "slurm", 0o600), (munge_key, "munge", 0o400), (munge_key.parent, "munge", 0o700),
         (Path("/run/munge"), "munge", 0o755), (Path("/var/log/munge"), "munge", 0o700),
-        (Path("/run/mysqld"), "mysql", 0o755), (CONF / "slurmdbd.conf", "slurm", 0o600), (RUN, "slurm", 0o755),
-        (SITE, "slurm", 0o755), (TOKENS, "slurm-evo", 0o700),
+        (Path("/run/mysqld"), "mysql", 0o755), (CONF / "slurmdbd.conf", "slurm", 0o600),
+        (RUN, "slurm", 0o755), (SITE, "slurm", 0o755), (TOKENS, "slurm-evo", 0o700),
     ):  # fmt: skip
         entry = pwd.getpwnam(owner)
         os.chown(path, entry.pw_uid, entry.pw_gid)
@@ -150,40 +158,48 @@ def bring_up() -> None:
     until("MariaDB", ["mariadb", "-e", sql])
     start("slurmdbd")
     conf = {"SLURM_CONF": str(CONF / "alpha" / "slurm.conf")}
-    until("slurmdbd", ["sacctmgr", "-n", "show", "qos"], **conf)
-    make_accounts("clusters")
+    until("slurmdbd", ["sacctmgr", "-n", "show", "qos"], env=conf)
+    make_accounts("people")
     for name in services():
         if name.startswith(("slurmctld", "slurmd-")):
             start(name)
     for cluster, nodes in CLUSTERS.items():
         conf = {"SLURM_CONF": str(CONF / cluster / "slurm.conf")}
         idle = ["sh", "-c", f"test $(sinfo -h -p gpu -N -t idle -o %N | wc -l) = {nodes}"]
-        until(f"the nodes of {cluster}", idle, **conf)
+        until(f"the nodes of {cluster}", idle, env=conf)
         token = until(
-            "a token", ["scontrol", "token", "username=slurm-evo", "lifespan=86400"], "SLURM_JWT=", **conf
+            "a token", ["scontrol", "token", "username=slurm-evo", "lifespan=86400"], "SLURM_JWT=", env=conf
         )
         path = TOKENS / cluster
         path.write_text(token.split("=", 1)[1].strip() + "\n")
         os.chown(path, pwd.getpwnam("slurm-evo").pw_uid, -1)
         path.chmod(0o600)
         start(f"slurmrestd-{cluster}")
-    make_accounts()
+    make_accounts("federation")
     for cluster in ("alpha", "beta", "gamma"):
         conf = {"SLURM_CONF": str(CONF / cluster / "slurm.conf")}
         synced = ["sh", "-c", "test $(scontrol show federation | grep -c 'Synced:Yes') -ge 2"]
-        until(f"the federation at {cluster}", synced, **conf)
-    for cluster, port in REST_PORTS.items():
-        curl = (
-            f"curl -sf -o /dev/null -H X-SLURM-USER-NAME:slurm-evo -H X-SLURM-USER-TOKEN:$(cat {TOKENS}/{cluster})"
+        until(f"the federation at {cluster}", synced, env=conf)
+    for cluster in CLUSTERS:
+        conf = {"SLURM_CONF": str(CONF / cluster / "slurm.conf")}
+        until(
+            f"the accounts at {cluster}",
+            f"runuser -u ada -- sbatch -M {cluster} --test-only --wrap true".split(),
+            env=conf,
         )
-        until(f"slurmrestd of {cluster}", ["sh", "-c", f"{curl} http://127.0.0.1:{port}/openapi/v3"])
+    for cluster, port in REST_PORTS.items():
+        who = f"-H X-SLURM-USER-NAME:slurm-evo -H X-SLURM-USER-TOKEN:$(cat {TOKENS}/{cluster})"
+        until(
+            f"slurmrestd of {cluster}",
+            ["sh", "-c", f"curl -sf -o /dev/null {who} http://127.0.0.1:{port}/openapi/v3"],
+        )
 
 
-def make_accounts(*words: str) -> None:
-    """Clusters; or, when they run, users, accounts, QOS and the federation."""
+def make_accounts(part: str) -> None:
+    """Users, accounts and QOS ("people"); or, when the controllers run, the federation and its GPU limits."""
     env = {**os.environ, "SLURM_CONF": str(CONF / "alpha" / "slurm.conf")}
     with (LOG / "accounts.log").open("ab") as log:
-        subprocess.run([str(CONF / "accounts.sh"), *words], stdout=log, stderr=log, env=env, check=False)
+        subprocess.run([str(CONF / "accounts.sh"), part], stdout=log, stderr=log, env=env, check=False)
 
 
 def serve() -> None:
