@@ -382,7 +382,7 @@ def advance(w, program, until):  # type: ignore[no-untyped-def]
         clock[NOW] = now
         before = clock[NEXT_JOB]
         started = clock[STARTS]
-        happened = happen(w, now) + (clock[WAKE] == now)
+        happened = happen(w, now)
         clock[WAKE] = LATER
         clock[MOST_WAITING] = max(clock[MOST_WAITING], clock[WAITING])
         calculates = w.rule[CALC_PERIOD] == 0 or due(w, NEXT_CALC, w.rule[CALC_PERIOD], now)
@@ -396,5 +396,5 @@ def advance(w, program, until):  # type: ignore[no-untyped-def]
             w.cluster[:, C_TOUCHED] = 0
         if happened or clock[STARTS] > started:
             clock[LAST_CHANCES] = 0
-        elif event == LATER:
+        else:
             clock[LAST_CHANCES] |= np.int64(scheds) | np.int64(backfills) << 1

@@ -462,7 +462,7 @@ class Plain:
             if over:
                 return self
             self.new = set()
-            happened = self.happen(now) or self.wake == now
+            happened = self.happen(now)
             self.wake = None
             self.last = now
             calculates = self.rules.priority_calc_period == 0 or self.on_grid(self.rules.priority_calc_period, now)
@@ -473,7 +473,7 @@ class Plain:
             self.look(now, scheds, backfills)
             if happened or len(self.where) < waiting:
                 chances = set()
-            elif event is None:
+            else:
                 chances |= ({"sched"} if scheds else set()) | ({"backfill"} if backfills else set())
 
     def decide(self, now):

@@ -9,7 +9,7 @@ from slurm_evo.sim.fleet import FleetShape, Limits, NodeShape, OutOfService, Run
 from slurm_evo.sim.rules import Backfill, Fixed, LayerOne, Race, Rules
 from slurm_evo.sim.workload import Workload
 
-SECONDS = st.one_of(st.integers(1, 20), st.integers(1, 400))
+SECONDS = st.one_of(st.integers(1, 20), st.integers(1, 150))
 
 
 def column(draw, size, strategy):
@@ -19,7 +19,7 @@ def column(draw, size, strategy):
 @st.composite
 def workloads(draw, clusters=3, most=25):
     n = draw(st.integers(1, most))
-    submit = np.sort(column(draw, n, st.integers(0, 300)))
+    submit = np.sort(column(draw, n, st.integers(0, 150)))
     gpus = column(draw, n, st.sampled_from([0, 1, 1, 1, 2, 2, 3, 4, 5, 8, 12]))
     cpus = np.maximum(column(draw, n, st.integers(0, 12)), gpus == 0)
     patience = column(draw, n, st.sampled_from([-1, -1, -1, 0, 5, 60]))
@@ -83,7 +83,7 @@ RULES = st.one_of(
         priority_calc_period=st.sampled_from([0, 7, 40]),
         sched_interval=st.sampled_from([0, 13, 60]),
         default_queue_depth=st.sampled_from([0, 1, 3]),
-        bf_interval=st.sampled_from([1, 10, 30]),
+        bf_interval=st.sampled_from([7, 10, 30]),
         bf_window=st.sampled_from([20, 100, 10_000]),
         bf_max_job_test=st.sampled_from([1, 3, 100]),
         bf_resolution=st.sampled_from([1, 7, 60]),
