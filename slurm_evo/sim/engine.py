@@ -325,11 +325,12 @@ def has_room(w, now):  # type: ignore[no-untyped-def]
 
 @compiled
 def due(w, which, period, now):  # type: ignore[no-untyped-def]
-    """Has this period ended now? Moves it on."""
-    if period <= 0 or w.clock[which] > now:
+    """Does this period end at this instant? An instant can come twice. Moves the period on."""
+    if period <= 0 or now < w.clock[ORIGIN]:
         return False
-    w.clock[which] = next_on_grid(w.clock[ORIGIN], period, now)
-    return (now - w.clock[ORIGIN]) % period == 0
+    if w.clock[which] <= now:
+        w.clock[which] = next_on_grid(w.clock[ORIGIN], period, now)
+    return w.clock[which] - period == now
 
 
 @compiled
