@@ -124,6 +124,12 @@ class ClusterView:
     """Pending and running ones, REVOKED trackers included; ended ones only while Slurm still lists them."""
     limits: tuple[Limit, ...] | None = None
     """None where they could not be had; unknown is not unlimited."""
+    unreadable: tuple[str, ...] = ()
+    """One sentence for each job record that was left out of ``jobs`` because it was not understood.
+
+    Each begins with ``job ID:`` where the id could be read. A view with any of these is incomplete: that a
+    job is missing from ``jobs`` then proves nothing about it.
+    """
 
     @property
     def gpus(self) -> int:

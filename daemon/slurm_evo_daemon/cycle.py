@@ -1,0 +1,79 @@
+"""One pass of the loop: observe, decide, act, report. If this needs more than a screen, the design is wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from slurm_evo.config import Settings
+from slurm_evo.model import ClusterName, ClusterPort
+from slurm_evo.policy import Policy
+from slurm_evo.store import Journal, Lease
+from slurm_evo_daemon import report
+from slurm_evo_daemon.act import act, recover
+from slurm_evo_daemon.decide import Decision, decide
+from slurm_evo_daemon.observe import observe
+from slurm_evo_daemon.report import CycleReport
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """All that a cycle reads or writes outside itself."""
+
+    ports: Mapping[ClusterName, ClusterPort]
+    journal: Journal
+    clock: Callable[[], datetime]
+    """Aware, UTC."""
+    stopwatch: Callable[[], float]
+    """Seconds, monotonic."""
+    rng: np.random.Generator
+
+
+def cycle(
+    around: Surroundings, settings: Settings, policy: Policy, lease: Lease | None
+) -> tuple[CycleReport, Decision]:
+    """Look at the fleet once and bring it one safe step closer to what is best; without a lease, only say how.
+
+    Raises:
+        LeaseLost: another daemon may act; nothing (more) was sent.
+        StoreError: the journal failed; nothing that could not be written down was sent.
+    """
+    journal, clock, marks = around.journal, around.clock, [around.stopwatch()]
+    number = journal.begin_cycle(now=clock(), lease=lease)
+
+    # 1. Observe. Clusters that fail are named in the view and left alone for this cycle.
+    view = observe(around.ports, clock())
+    marks.append(around.stopwatch())
+
+    # 2. Decide. Pure: the same view, memory, settings and policy give the same decision.
+    known = journal.jobs()
+    if lease is not None:
+        known = recover(journal, known, clock)
+    decision = decide(view, known, settings, policy, rng=around.rng, stopwatch=around.stopwatch)
+    if decision.plan is not None:
+        journal.record_plan(number, decision.plan, weights=settings.objectives.as_mapping())
+    journal.record_refusals(
+        number, {key: verdict.reasons for key, verdict in decision.verdicts.items() if verdict.reasons}
+    )
+    marks.append(around.stopwatch())
+
+    # 3. Act. Everything is journaled before it is sent; a dry cycle sends nothing.
+    outcomes = ()
+    if lease is not None:
+        outcomes = act(
+            number, decision.intents, decision.memories, known,
+            ports=around.ports, journal=journal, lease=lease, clock=clock, refusal_s=settings.moves.refusal_s,
+        )  # fmt: skip
+    marks.append(around.stopwatch())
+
+    # 4. Report. One line that says why, for the log and the journal.
+    seconds = dict(zip(("observe", "decide", "act"), (b - a for a, b in zip(marks, marks[1:])), strict=True))
+    counts = report.count(view, decision, outcomes)
+    why = report.sentence(view, decision, counts, live=lease is not None)
+    journal.end_cycle(number, now=clock(), seconds=seconds, counts=counts, sentence=why)
+    return CycleReport(number, lease is not None, seconds, counts, why), decision

@@ -1,0 +1,250 @@
+"""What to do, from what was seen: a pure function of the view, the memory, the settings and the policy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+from slurm_evo.config import Settings
+from slurm_evo.model import ClusterName, FleetJob, FleetView, Hold, JobKey, Plan, SetSiteFactor, Unpin
+from slurm_evo.optimize import propose, queue_from
+from slurm_evo.policy import Policy
+from slurm_evo.store import Intent, JobMemory
+from slurm_evo_daemon import moves, priorities
+from slurm_evo_daemon.features import Standing, standing
+from slurm_evo_daemon.rules import Verdict, judge
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+@dataclass(frozen=True, slots=True)
+class Rank:
+    """Where a job stands among those it competes with."""
+
+    place: int
+    """1 runs first."""
+    of: int
+    score: float
+    site_factor: int
+    """The value that puts it there."""
+    before: int | None
+    """The value seen."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """Everything a cycle wants done, and everything needed to explain it."""
+
+    verdicts: Mapping[JobKey, Verdict]
+    standing: Standing | None
+    """Features and scores of the pending jobs; None if there are none."""
+    plan: Plan | None
+    """None where moving is switched off or nothing may be moved."""
+    ranks: Mapping[JobKey, Rank]
+    memories: Mapping[JobKey, JobMemory]
+    """What to remember of every pending job from now on."""
+    intents: tuple[Intent, ...]
+    """Actions in the order in which each cluster is to be asked."""
+    notes: Mapping[JobKey, str] = field(default_factory=dict)
+    """One sentence a job, where there is something to say."""
+
+
+def decide(
+    view: FleetView,
+    known: Mapping[JobKey, JobMemory],
+    settings: Settings,
+    policy: Policy,
+    *,
+    rng: np.random.Generator,
+    stopwatch: Callable[[], float],
+) -> Decision:
+    """Judge, rank and place every pending job; propose the next safe step for each.
+
+    Args:
+        view: what was seen.
+        known: the memory of jobs seen before; others are new.
+        settings: the configuration in force.
+        policy: the expression in force.
+        rng: drives the search; the same generator state gives the same plan for the same budget.
+        stopwatch: seconds, monotonic; bounds the search.
+    """
+    pending = {key: job for key, job in view.jobs.items() if job.pending}
+    memories = {key: _recall(job, known.get(key), view.now) for key, job in pending.items()}
+    verdicts = {key: _judge(job, memories[key], view, settings) for key, job in pending.items()}
+    if not pending:
+        return Decision({}, None, None, {}, {}, ())
+    now = standing(view, pending.values(), memories, settings, policy)
+    plan, notes = _place(view, now, verdicts, memories, settings, rng, stopwatch)
+    ranks = _rank(pending, now, verdicts, memories, view, settings)
+    intents: list[Intent] = []
+    for key, job in pending.items():
+        memories[key] = _settle_memory(job, memories[key], verdicts[key], view.now)
+        if not verdicts[key].rankable or not job.job.federated:
+            continue
+        rank = ranks.get(key)
+        value = rank.site_factor if rank else _seen_site_factor(job, memories[key]) or 0
+        step = moves.step(job, memories[key], view, settings.moves, value)
+        memories[key] = step.memory
+        if step.note:
+            notes[key] = step.note
+        if step.action is not None:
+            before = {"clusters": sorted(job.viable), "nice": job.job.nice, "site_factor": value}
+            intents.append(Intent(action=step.action, before=before, reason=step.note))
+    unpinned = {intent.action.job for intent in intents if isinstance(intent.action, Unpin)}
+    intents += _pushes(ranks, unpinned, settings)
+    return Decision(verdicts, now, plan, ranks, memories, tuple(intents), notes)
+
+
+def _recall(job: FleetJob, known: JobMemory | None, now: datetime) -> JobMemory:
+    """The memory of a job, begun at first sight."""
+    if known is not None:
+        return known
+    first = min(record.submitted for record in job.records)
+    return JobMemory(key=job.key, submitted=first, asked=job.viable, seen_at=now)
+
+
+def _judge(job: FleetJob, memory: JobMemory, view: FleetView, settings: Settings) -> Verdict:
+    refused = {
+        name: f"asked again after {until:%H:%M} UTC" for name, until in memory.refusing.items() if until > view.now
+    }
+    return judge(
+        job,
+        view,
+        settings.rules,
+        asked=memory.asked,
+        respect_user_clusters=settings.moves.respect_user_clusters,
+        refused=refused,
+    )
+
+
+def _place(
+    view: FleetView,
+    now: Standing,
+    verdicts: Mapping[JobKey, Verdict],
+    memories: dict[JobKey, JobMemory],
+    settings: Settings,
+    rng: np.random.Generator,
+    stopwatch: Callable[[], float],
+) -> tuple[Plan | None, dict[JobKey, str]]:
+    """Ask layer 1, and write what it wants into the memories."""
+    notes: dict[JobKey, str] = {}
+    if not settings.moves.enabled:
+        return None, notes
+    movable: dict[JobKey, frozenset[ClusterName]] = {}
+    for key, verdict in verdicts.items():
+        memory = memories[key]
+        if not verdict.movable:
+            continue
+        if memory.wanted is not None:
+            notes[key] = "a move is under way"
+        elif memory.moved_at and view.now - memory.moved_at < timedelta(seconds=settings.moves.cooldown_s):
+            notes[key] = f"moved less than {settings.moves.cooldown_s:g} s ago: it stays for now"
+        else:
+            movable[key] = verdict.allowed
+    queue = queue_from(
+        view,
+        scores=now.score_of,
+        runtimes=now.runtime_of,
+        weights=now.weight_of,
+        movable=movable,
+        now=view.now,
+    )
+    under_way = sum(memory.wanted is not None for memory in memories.values())
+    plan = propose(
+        queue,
+        objectives=settings.objectives.as_mapping(),
+        margin=settings.optimizer.margin,
+        max_moves=max(0, settings.moves.max_per_cycle - under_way),
+        rng=rng,
+        budget_s=settings.optimizer.budget_s,
+        clock=stopwatch,
+    )
+    for placement in plan.changes:
+        job = view.jobs[placement.job]
+        # A cluster that was not seen may still start the job: it is never taken away unseen.
+        unseen = {name for name in job.viable if view.cluster(name) is None}
+        wanted = placement.clusters | unseen
+        if wanted != job.viable:
+            memories[placement.job] = memories[placement.job].but(wanted=wanted, widening_since=None)
+            notes[placement.job] = placement.reason
+    return plan, notes
+
+
+def _settle_memory(job: FleetJob, memory: JobMemory, verdict: Verdict, now: datetime) -> JobMemory:
+    """Drop what no longer holds; a held job's move waits, any other untouchable one's ends here."""
+    held = any(record.hold is not Hold.NONE for record in job.records)
+    if verdict.untouchable and not held and memory.wanted is not None:
+        memory = memory.but(wanted=None, widening_since=None)
+    if memory.refusing and min(memory.refusing.values()) <= now:
+        memory = memory.but(refusing={name: at for name, at in memory.refusing.items() if at > now})
+    return memory if now - memory.seen_at < timedelta(hours=1) else memory.but(seen_at=now)
+
+
+def _rank(
+    pending: Mapping[JobKey, FleetJob],
+    now: Standing,
+    verdicts: Mapping[JobKey, Verdict],
+    memories: Mapping[JobKey, JobMemory],
+    view: FleetView,
+    settings: Settings,
+) -> dict[JobKey, Rank]:
+    """SiteFactors for the jobs of each federation (siblings share one value) and of each plain cluster."""
+    if not settings.priority.push:
+        return {}
+    groups: dict[str, list[JobKey]] = {}
+    for key, job in pending.items():
+        origin = view.cluster(key.cluster)
+        if verdicts[key].rankable and origin is not None and origin.facts.multifactor and job.waiting_on:
+            groups.setdefault(origin.facts.federation or f"cluster {key.cluster}", []).append(key)
+    ranks: dict[JobKey, Rank] = {}
+    for keys in groups.values():
+        keys.sort(key=lambda key: (now.score_of[key], -memories[key].submitted.timestamp(), -key.id))
+        keys = keys[-settings.priority.band :]  # noqa: PLW2901 - the lowest stay unranked where the band is full
+        seen = [_seen_site_factor(pending[key], memories[key]) for key in keys]
+        restored = [_restored_age(memories[key], view, settings) for key in keys]
+        plain = [None if value is None else value - extra for value, extra in zip(seen, restored, strict=True)]
+        values = priorities.assign(plain, settings.priority.band)
+        for place, (key, value, extra, before) in enumerate(zip(keys, values, restored, seen, strict=True)):
+            ranks[key] = Rank(len(keys) - place, len(keys), now.score_of[key], value + extra, before)
+    return ranks
+
+
+def _seen_site_factor(job: FleetJob, memory: JobMemory) -> int | None:
+    """The value its waiting siblings agree on; what was last sent where no way in can read it back."""
+    waiting = [record for record in job.records if record.waiting_here and not record.direct_priority]
+    values = {record.site_factor for record in waiting if record.site_factor is not None}
+    if not values:
+        return memory.site_factor
+    return values.pop() if len(values) == 1 else None
+
+
+def _restored_age(memory: JobMemory, view: FleetView, settings: Settings) -> int:
+    """What Slurm's age factor lost by a move, in points of priority (slurm.conf(5), PriorityWeightAge)."""
+    origin = view.cluster(memory.key.cluster)
+    if origin is None or not settings.priority.restore_age:
+        return 0
+    facts = origin.facts
+    lost = min(memory.age_lost_s / max(facts.priority_max_age_s, 1), 1.0)
+    return round(facts.priority_weights.get("age", 0) * lost)
+
+
+def _pushes(ranks: Mapping[JobKey, Rank], unpinned: Iterable[JobKey], settings: Settings) -> list[Intent]:
+    """The updates that differ from what Slurm has, those that run first leading; a limit cuts the tail."""
+    already = set(unpinned)
+    wanted = [
+        (rank.place, key) for key, rank in ranks.items() if rank.site_factor != rank.before and key not in already
+    ]
+    wanted.sort()
+    if settings.priority.max_updates_per_cycle:
+        wanted = wanted[: settings.priority.max_updates_per_cycle]
+    return [
+        Intent(
+            action=SetSiteFactor(key, ranks[key].site_factor),
+            before={"site_factor": ranks[key].before},
+            reason=f"rank {ranks[key].place} of {ranks[key].of}",
+        )
+        for _, key in wanted
+    ]

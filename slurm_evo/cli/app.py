@@ -1,0 +1,84 @@
+"""The command line's frame: exit codes, errors as sentences, and the commands that need no daemon room.
+
+Exit codes: 0 done; 1 found something that must be changed (doctor, config check); 2 bad input; 3 a cluster
+or the journal could not be reached; 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from slurm_evo import __version__
+from slurm_evo.model import ClusterError, ConfigError, PolicyError, SlurmEvoError, StoreError, TraceError
+
+app = typer.Typer(
+    name="slurm-evo",
+    help="Redistributes and ranks the pending jobs of several Slurm GPU clusters.",
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+    pretty_exceptions_enable=False,
+    add_completion=False,
+)
+
+ConfigOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--config",
+        "-c",
+        envvar="SLURM_EVO_CONFIG",
+        help="The TOML file; without one /etc/slurm-evo/slurm-evo.toml, else simulated clusters.",
+        show_default=False,
+    ),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"slurm-evo {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Redistributes and ranks the pending jobs of several Slurm GPU clusters.
+
+    Begin with `slurm-evo demo`. On a site: `slurm-evo config check`, `slurm-evo doctor`, then
+    `slurm-evo daemon --dry-run --once`.
+    """
+
+
+def exit_code(error: SlurmEvoError) -> int:
+    """What a script is told of an error."""
+    if isinstance(error, ConfigError | PolicyError | TraceError):
+        return 2
+    return 3 if isinstance(error, ClusterError | StoreError) else 1
+
+
+def build() -> typer.Typer:
+    """The whole command, with what the installed rooms add."""
+    from slurm_evo.cli import config, doctor
+
+    app.add_typer(config.app, name="config")
+    app.command("doctor")(doctor.doctor)
+    for point in sorted(entry_points(group="slurm_evo.commands"), key=lambda found: found.name):
+        point.load()(app)
+    return app
+
+
+def main() -> None:
+    """Run the command; known errors end as one sentence on standard error."""
+    try:
+        build()()
+    except SlurmEvoError as error:
+        typer.secho(f"slurm-evo: {error}", fg="red", err=True)
+        sys.exit(exit_code(error))

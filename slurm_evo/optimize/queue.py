@@ -1,0 +1,190 @@
+"""The standing problem as arrays: which jobs wait, where each may run, what the clusters have."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+import numpy as np
+from numpy.typing import NDArray
+
+from slurm_evo.model import ClusterName, FleetJob, FleetView, Hold, Job, JobKey
+from slurm_evo.sim.forecast import MAX_CLUSTERS, Devices, FloatArray, IntArray, MaskArray, Releases, Waiting
+
+MOST_JOBS = 5000
+"""Only the jobs that run first are weighed; those further back hardly compete with them within a horizon."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Queue:
+    """n pending jobs on c clusters, the job that runs first leading."""
+
+    clusters: tuple[ClusterName, ...]
+    keys: tuple[JobKey, ...]
+    devices: Devices
+    releases: Releases
+    waiting: Waiting
+    weight: FloatArray
+    waited_s: FloatArray
+    """So far."""
+    viable: MaskArray
+    """(n,) uint64: where Slurm lets each run now; bit c is ``clusters[c]``."""
+    allowed: MaskArray
+    """(n,) uint64: where the rules would let it run; equal to ``viable`` for a job that stays."""
+    movable: NDArray[np.bool_]
+
+    def names(self, mask: int) -> frozenset[ClusterName]:
+        """The clusters of a mask."""
+        return frozenset(name for bit, name in enumerate(self.clusters) if mask >> bit & 1)
+
+
+def queue_from(
+    view: FleetView,
+    *,
+    scores: Mapping[JobKey, float],
+    runtimes: Mapping[JobKey, float],
+    weights: Mapping[JobKey, float],
+    movable: Mapping[JobKey, frozenset[ClusterName]],
+    now: datetime,
+) -> Queue:
+    """Build the problem from what was seen.
+
+    Args:
+        view: the fleet; clusters that were not seen take no part.
+        scores: of the pending jobs by the policy; larger runs first.
+        runtimes: expected running times, seconds, of pending and running jobs; the limit where missing.
+        weights: of the pending jobs.
+        movable: where the rules allow each movable job; a job that is missing stays as it is.
+        now: the view's instant.
+
+    Raises:
+        ValueError: more than 64 clusters.
+    """
+    clusters = tuple(sorted(seen.cluster for seen in view.seen))
+    if len(clusters) > MAX_CLUSTERS:
+        raise ValueError(f"at most {MAX_CLUSTERS} clusters, not {len(clusters)}")
+    bits = {name: 1 << bit for bit, name in enumerate(clusters)}
+    kinds = _kinds(view)
+    devices, place = _devices(view, clusters, kinds)
+    competing = sorted(
+        (job for job in view.jobs.values() if _competes(job, now)),
+        key=lambda job: (-scores.get(job.key, 0.0), job.job.submitted, job.key),
+    )[:MOST_JOBS]
+    records = [job.job for job in competing]
+    viable = [sum(bits.get(name, 0) for name in (job.viable | job.waiting_on)) for job in competing]
+    allowed = [
+        sum(bits.get(name, 0) for name in movable.get(job.key, frozenset())) | mask
+        for job, mask in zip(competing, viable, strict=True)
+    ]
+    limit = _floats(record.limit_s for record in records)
+    runtime = _floats(runtimes.get(job.key, job.job.limit_s) for job in competing)
+    return Queue(
+        clusters=clusters,
+        keys=tuple(job.key for job in competing),
+        devices=devices,
+        releases=_releases(view, place, runtimes, now),
+        waiting=Waiting(
+            gpus=_ints(record.gpus for record in records),
+            kind=_ints(
+                -1 if record.gpu_type is None else kinds.get(record.gpu_type, len(kinds)) for record in records
+            ),
+            nodes=_ints(_nodes(record) for record in records),
+            cpus=_ints(record.cpus for record in records),
+            runtime_s=np.minimum(runtime, limit),
+            limit_s=limit,
+        ),
+        weight=_floats(weights.get(job.key, 1.0) for job in competing),
+        waited_s=_floats((now - job.job.submitted).total_seconds() for job in competing),
+        viable=np.array(viable, np.uint64),
+        allowed=np.array(allowed, np.uint64),
+        movable=np.array([job.key in movable for job in competing], np.bool_),
+    )
+
+
+def _competes(job: FleetJob, now: datetime) -> bool:
+    """It may start as soon as there is room."""
+    record = job.job
+    return (
+        job.pending
+        and bool(job.waiting_on)
+        and record.hold is Hold.NONE
+        and not record.dependency
+        and not (record.eligible is not None and record.eligible > now)
+    )
+
+
+def _nodes(record: Job) -> int:
+    if record.gpus_per_node:
+        return max(record.nodes, -(-record.gpus // record.gpus_per_node))
+    return max(record.nodes, 1)
+
+
+def _kinds(view: FleetView) -> dict[str, int]:
+    types = sorted({node.gpu_type for seen in view.seen for node in seen.nodes if node.gpu_type})
+    return {name: place for place, name in enumerate(types)}
+
+
+def _devices(
+    view: FleetView, clusters: tuple[ClusterName, ...], kinds: Mapping[str, int]
+) -> tuple[Devices, dict[tuple[ClusterName, str], int]]:
+    """Nodes that may take a job, by cluster; and where each stands."""
+    rows, place = [], {}
+    for number, name in enumerate(clusters):
+        seen = view.cluster(name)
+        assert seen is not None  # noqa: S101 - clusters are those that were seen
+        for node in sorted(seen.nodes, key=lambda node: node.name):
+            if not node.up or node.reserved:
+                continue
+            place[name, node.name] = len(rows)
+            kind = kinds[node.gpu_type] if node.gpu_type else -1
+            free_gpus, free_cpus = max(node.gpus - node.gpus_used, 0), max(node.cpus - node.cpus_used, 0)
+            rows.append((number, kind, node.gpus, free_gpus, free_cpus))
+    columns = list(zip(*rows, strict=True)) if rows else [()] * 5
+    devices = Devices(
+        cluster=_ints(columns[0]),
+        kind=_ints(columns[1]),
+        gpus=_ints(columns[2]),
+        free_gpus=_ints(columns[3]),
+        free_cpus=_ints(columns[4]),
+        clusters=len(clusters),
+    )
+    return devices, place
+
+
+def _releases(
+    view: FleetView,
+    place: Mapping[tuple[ClusterName, str], int],
+    runtimes: Mapping[JobKey, float],
+    now: datetime,
+) -> Releases:
+    rows = []
+    for job in view.jobs.values():
+        record = job.job
+        if not job.running or not record.nodelist:
+            continue
+        ran = max((now - (record.started or now)).total_seconds(), 0.0)
+        left = max(record.limit_s - ran, 1.0)
+        expected = runtimes.get(job.key, record.limit_s) - ran
+        # One that outlives its prediction is given half of what its limit leaves.
+        end = min(expected, left) if expected > 0 else left / 2
+        parts = len(record.nodelist)
+        for node in record.nodelist:
+            if (at := place.get((record.cluster, node))) is not None:
+                rows.append((at, record.gpus // parts, record.cpus // parts, end, left))
+    columns = list(zip(*rows, strict=True)) if rows else [()] * 5
+    return Releases(
+        node=_ints(columns[0]),
+        gpus=_ints(columns[1]),
+        cpus=_ints(columns[2]),
+        end_s=_floats(columns[3]),
+        limit_s=_floats(columns[4]),
+    )
+
+
+def _ints(values: object) -> IntArray:
+    return np.fromiter(values, np.int64)  # type: ignore[call-overload, no-any-return]
+
+
+def _floats(values: object) -> FloatArray:
+    return np.fromiter(values, np.float64)  # type: ignore[call-overload, no-any-return]

@@ -1,0 +1,1 @@
+"""Alembic's environment: how an old journal becomes a new one."""

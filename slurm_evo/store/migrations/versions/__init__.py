@@ -1,0 +1,1 @@
+"""One file for each schema that was ever released, in order."""

@@ -1,0 +1,96 @@
+"""The forecast: equal to its plain twin, and never more than there is."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from twins.plain_forecast import plain_forecast
+
+from slurm_evo.sim.forecast import Devices, Releases, Waiting, forecast
+
+
+@st.composite
+def standing_queues(draw: st.DrawFn) -> tuple[Devices, Releases, Waiting, np.ndarray, int]:
+    clusters = draw(st.integers(1, 3))
+    nodes = sorted(draw(st.lists(st.integers(0, clusters - 1), min_size=1, max_size=6)))
+    k = len(nodes)
+    gpus = draw(st.lists(st.sampled_from([0, 2, 4, 8]), min_size=k, max_size=k))
+    taken: list[tuple[int, int, int, float, float]] = []
+    free, cpus_free = list(gpus), [16] * k
+    for node, g, c, end, extra in draw(
+        st.lists(
+            st.tuples(
+                st.integers(0, k - 1),
+                st.integers(0, 4),
+                st.integers(1, 8),
+                st.integers(0, 9),
+                st.integers(0, 9),
+            ),
+            max_size=6,
+        )
+    ):
+        if free[node] >= g and cpus_free[node] >= c:
+            free[node] -= g
+            cpus_free[node] -= c
+            taken.append((node, g, c, float(end), float(end + extra)))
+    n = draw(st.integers(0, 8))
+
+    def column(values: st.SearchStrategy[int]) -> np.ndarray:
+        return np.array(draw(st.lists(values, min_size=n, max_size=n)), np.int64)
+
+    runtime = column(st.integers(1, 9)).astype(float)
+    waiting = Waiting(
+        gpus=column(st.sampled_from([0, 1, 2, 4, 8, 12, 16])),
+        kind=column(st.sampled_from([-1, -1, 0, 1])),
+        nodes=column(st.sampled_from([1, 1, 1, 2])),
+        cpus=column(st.integers(1, 20)),
+        runtime_s=runtime,
+        limit_s=runtime + column(st.integers(0, 9)),
+    )
+    columns = list(zip(*taken, strict=True)) if taken else [()] * 5
+    devices = Devices(
+        cluster=np.array(nodes, np.int64),
+        kind=np.array(draw(st.lists(st.sampled_from([0, 1]), min_size=k, max_size=k)), np.int64),
+        gpus=np.array(gpus, np.int64),
+        free_gpus=np.array(free, np.int64),
+        free_cpus=np.array(cpus_free, np.int64),
+        clusters=clusters,
+    )
+    releases = Releases(
+        node=np.array(columns[0], np.int64),
+        gpus=np.array(columns[1], np.int64),
+        cpus=np.array(columns[2], np.int64),
+        end_s=np.array(columns[3], np.float64),
+        limit_s=np.array(columns[4], np.float64),
+    )
+    masks = column(st.integers(0, 2**clusters - 1)).astype(np.uint64)
+    return devices, releases, waiting, masks, draw(st.sampled_from([0, 1, 200]))
+
+
+@given(standing_queues())
+@settings(max_examples=400, deadline=None)
+def test_it_equals_its_plain_twin(queue: tuple[Devices, Releases, Waiting, np.ndarray, int]) -> None:
+    devices, releases, waiting, masks, depth = queue
+    starts, where = forecast(devices, releases, waiting, masks, depth=depth)
+    expected = plain_forecast(devices, releases, waiting, [int(mask) for mask in masks], depth)
+    assert (starts.tolist(), where.tolist()) == expected
+
+
+@given(standing_queues())
+@settings(max_examples=200, deadline=None)
+def test_capacity_is_never_exceeded_and_sets_are_kept(
+    queue: tuple[Devices, Releases, Waiting, np.ndarray, int],
+) -> None:
+    devices, releases, waiting, masks, depth = queue
+    starts, where = forecast(devices, releases, waiting, masks, depth=depth)
+    for instant in [0.0, *starts[np.isfinite(starts)]]:
+        for cluster in range(devices.clusters):
+            here = devices.cluster == cluster
+            still = (releases.end_s > instant) & here[releases.node] if releases.node.size else np.zeros(0, bool)
+            busy = releases.gpus[still].sum() if releases.node.size else 0
+            runs = (where == cluster) & (starts <= instant) & (starts + waiting.runtime_s > instant)
+            assert busy + waiting.gpus[runs].sum() <= devices.gpus[here].sum()
+    for job in range(waiting.gpus.size):
+        assert (where[job] == -1) == np.isinf(starts[job])
+        assert where[job] == -1 or int(masks[job]) >> int(where[job]) & 1

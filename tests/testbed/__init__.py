@@ -1,0 +1,1 @@
+"""Real Slurm fleets for tests: see README.md here."""

@@ -1,0 +1,100 @@
+"""The forecast once more, slow and obvious: dictionaries and sorted lists, no compiled code."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from slurm_evo.sim.forecast import Devices, Releases, Waiting
+
+
+@dataclass
+class Held:
+    """Part of a node that somebody uses."""
+
+    node: int
+    gpus: int
+    cpus: int
+    end: float
+    limit: float
+
+
+def plain_forecast(
+    devices: Devices, releases: Releases, waiting: Waiting, masks: list[int], depth: int = 200
+) -> tuple[list[float], list[int]]:
+    """The same answer as `slurm_evo.sim.forecast.forecast`."""
+    nodes = [
+        {"cluster": int(devices.cluster[k]), "kind": int(devices.kind[k]), "gpus": int(devices.gpus[k])}
+        for k in range(devices.gpus.size)
+    ]
+    free = [int(value) for value in devices.free_gpus]
+    cpus = [int(value) for value in devices.free_cpus]
+    held = [
+        Held(int(n), int(g), int(c), float(e), float(x))
+        for n, g, c, e, x in zip(
+            releases.node, releases.gpus, releases.cpus, releases.end_s, releases.limit_s, strict=True
+        )
+    ]
+    jobs = range(waiting.gpus.size)
+    starts, where = [math.inf for _ in jobs], [-1 for _ in jobs]
+
+    def fit(job: int, cluster: int, free: list[int], cpus: list[int]) -> list[int]:
+        want, asked = int(waiting.kind[job]), int(waiting.gpus[job])
+        there = [k for k, node in enumerate(nodes) if node["cluster"] == cluster and want in (-1, node["kind"])]
+        largest = max((nodes[k]["gpus"] for k in there), default=0)
+        if asked > 0 and largest == 0:
+            return []
+        count = max(int(waiting.nodes[job]), 1)
+        if largest and asked > largest * count:
+            count = math.ceil(asked / largest)
+        each, cpus_each = math.ceil(asked / count), math.ceil(int(waiting.cpus[job]) / count)
+        good = [k for k in there if free[k] >= each and cpus[k] >= cpus_each]
+        if len(good) < count:
+            return []
+        return [min(good, key=lambda k: (free[k], k))] if count == 1 else good[:count]
+
+    now, dirty = 0.0, set(range(devices.clusters))
+    while any(start == math.inf for start in starts):
+        for cluster in sorted(dirty):
+            shadow, reserved, looked = None, set(), 0
+            for job in jobs:
+                if starts[job] != math.inf or not masks[job] >> cluster & 1:
+                    continue
+                if shadow is not None:
+                    looked += 1
+                    if looked > depth:
+                        break
+                chosen = fit(job, cluster, free, cpus)
+                if chosen and shadow is not None and now + waiting.limit_s[job] > shadow:
+                    beside = [-1 if k in reserved else value for k, value in enumerate(free)]
+                    chosen = fit(job, cluster, beside, cpus)
+                if chosen:
+                    each = math.ceil(int(waiting.gpus[job]) / len(chosen))
+                    cpus_each = math.ceil(int(waiting.cpus[job]) / len(chosen))
+                    for k in chosen:
+                        free[k] -= each
+                        cpus[k] -= cpus_each
+                        end, limit = now + waiting.runtime_s[job], now + waiting.limit_s[job]
+                        held.append(Held(k, each, cpus_each, end, limit))
+                    starts[job], where[job] = now, cluster
+                elif shadow is None:
+                    later_free, later_cpus = list(free), list(cpus)
+                    mine = [part for part in held if nodes[part.node]["cluster"] == cluster]
+                    for instant in sorted({part.limit for part in mine}):
+                        for part in mine:
+                            if part.limit == instant:
+                                later_free[part.node] += part.gpus
+                                later_cpus[part.node] += part.cpus
+                        if found := fit(job, cluster, later_free, later_cpus):
+                            shadow, reserved = max(instant, now), set(found)
+                            break
+        dirty = set()
+        if not held:
+            break
+        now = max(now, min(part.end for part in held))
+        for part in [part for part in held if part.end <= now]:
+            free[part.node] += part.gpus
+            cpus[part.node] += part.cpus
+            dirty.add(nodes[part.node]["cluster"])
+            held.remove(part)
+    return starts, where
