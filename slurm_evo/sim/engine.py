@@ -179,7 +179,7 @@ def enter_queue(w, j, q, where):  # type: ignore[no-untyped-def]
     w.column[q, Q_NEED, x] = need
     if w.rule[DYNAMIC]:
         for f in range(6):
-            w.table[q, f + 1, x] = w.feature[j, f]
+            w.table[q, f, x] = w.feature[j, f]
     else:
         w.key[q, x] = key_of(w.score[j], j)
     gpus = w.job[j, GPUS]
@@ -254,24 +254,17 @@ def happen(w, now):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def rank(w, q, low, high, program):  # type: ignore[no-untyped-def]
-    """Compute keys of some slots of a queue anew."""
-    score_slots(
-        w.job, w.column[q, Q_JOB], w.column[q, Q_USER], w.table[q], w.key[q], w.value,
-        w.user_usage, w.user_asked, w.clock, program, low, high,
-    )  # fmt: skip
-
-
-@compiled
 def rank_waiting(w, before, calculates, program):  # type: ignore[no-untyped-def]
     """Scores of this instant: of every job if they are due, else only of those that have just come."""
     for q in range(w.waiting.shape[0]):
+        if w.waiting[q] == 0:
+            continue
         if calculates:
-            rank(w, q, 0, w.waiting[q], program)
-        elif w.waiting[q] > 0:
+            score_slots(w, q, 0, w.waiting[q], program)
+        else:
             for x in range(w.waiting[q]):
                 if w.column[q, Q_JOB, x] >= before:
-                    rank(w, q, x, x + 1, program)
+                    score_slots(w, q, x, x + 1, program)
 
 
 @compiled

@@ -165,7 +165,7 @@ def leave_queue(w, j):  # type: ignore[no-untyped-def]
         for f in range(7):
             w.column[q, f, x] = w.column[q, f, last]
         if w.rule[DYNAMIC]:
-            for f in range(11):
+            for f in range(6):
                 w.table[q, f, x] = w.table[q, f, last]
         w.life[w.column[q, Q_JOB, x], SLOT] = x
     gpus = w.job[j, GPUS]
@@ -225,16 +225,46 @@ def begin_pass(w, c):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def may_start(w, c):  # type: ignore[no-untyped-def]
-    """Is there a job left in ``work`` that asks no more GPUs of a node than some node has free? Exact if not."""
-    q = w.cluster[c, C_QUEUE]
-    most = np.int32(-1)
+def measure_reach(w, c, shadow):  # type: ignore[no-untyped-def]
+    """Fill ``reach``: by GPUs asked of a node, the latest end of a job that some node would take now.
+
+    A job within reach may still not fit, by cores, memory, type or number of nodes; one beyond cannot.
+    """
+    w.reach[:] = -1
     for v in range(np.uint64(w.cluster[c, C_LOW]), np.uint64(w.cluster[c, C_HIGH])):
-        most = max(most, w.node[FREE_GPUS, v] if w.node[PASS, v] >= 0 else np.int32(-1))
-    found = False
+        free = w.node[FREE_GPUS, v]
+        until = np.int64(w.node[PASS, v])
+        w.reach[free] = max(w.reach[free], min(until, shadow))
+        if shadow < LATER:
+            spare = min(free, w.node[SPARE_GPUS, v])
+            if spare >= 0:
+                w.reach[spare] = max(w.reach[spare], until)
+    for gpus in range(w.reach.size - 2, -1, -1):
+        w.reach[gpus] = max(w.reach[gpus], w.reach[gpus + 1])
+
+
+@compiled
+def may_start(w, c):  # type: ignore[no-untyped-def]
+    """Is a job left in ``work`` that is within reach? If not, none of them can start."""
+    measure_reach(w, c, LATER)
+    q = w.cluster[c, C_QUEUE]
+    now = w.clock[NOW]
+    for x in range(w.waiting[q]):
+        end = min(now + w.column[q, Q_LIMIT, x], np.int64(NEVER) - 1)
+        if w.work[x] != GONE and end <= w.reach[w.column[q, Q_NEED, x]]:
+            return True
+    return False
+
+
+@compiled
+def keep_startable(w, c, shadow):  # type: ignore[no-untyped-def]
+    """Leave out of ``work`` every job beyond reach: what is free only gets less within a pass."""
+    measure_reach(w, c, shadow)
+    q = w.cluster[c, C_QUEUE]
+    now = w.clock[NOW]
     for x in range(np.uint64(w.waiting[q])):
-        found |= (w.work[x] != GONE) & (w.column[q, Q_NEED, x] <= most)
-    return found
+        end = min(now + w.column[q, Q_LIMIT, x], np.int64(NEVER) - 1)
+        w.work[x] = w.work[x] if end <= w.reach[w.column[q, Q_NEED, x]] else GONE
 
 
 @compiled
@@ -370,10 +400,14 @@ def easy_pass(w, c):  # type: ignore[no-untyped-def]
     if w.waiting[q] == 0:
         return
     begin_pass(w, c)
+    if not may_start(w, c):
+        return
     shadow = LATER
     protected = False
-    while may_start(w, c):
+    while True:
         best = best_key(w.work, w.waiting[q])
+        if best == GONE:
+            return
         j = job_of(best)
         if w.rule[LIMITED] and not within_limits(w, c, j):
             drop_limited(w, q, j)
@@ -381,6 +415,8 @@ def easy_pass(w, c):  # type: ignore[no-untyped-def]
         beyond = w.clock[NOW] + w.job[j, LIMIT] > shadow
         if try_now(w, c, j, beyond):
             start_behind(w, c, j, shadow)
+            if protected:
+                keep_startable(w, c, shadow)
         elif protected:
             drop_alike(w, q, j)
         else:
@@ -391,6 +427,7 @@ def easy_pass(w, c):  # type: ignore[no-untyped-def]
                 shadow = at
                 protect_head(w, c, j, at)
             w.work[w.life[j, SLOT]] = GONE
+            keep_startable(w, c, shadow)
 
 
 @compiled

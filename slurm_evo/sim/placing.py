@@ -31,7 +31,11 @@ from slurm_evo.sim.world import (
     SPARE_MEMORY,
 )
 
-compiled = njit(cache=True, nogil=True, boundscheck=False, error_model="numpy")
+allocating = njit(cache=True, nogil=True, boundscheck=False, error_model="numpy")
+"""For the few compiled functions that make arrays."""
+
+compiled = njit(cache=True, nogil=True, boundscheck=False, error_model="numpy", _nrt=False)
+"""For all others: without reference counts, which cost more than the work where many arrays are passed."""
 
 # ruff: noqa: PLR0913, PLR0917  # compiled functions take flat arrays: a tuple of all of them is slow to pass
 
@@ -125,10 +129,10 @@ def free_gpus_at(node, run, run_count, v, instant):  # type: ignore[no-untyped-d
 
 
 @compiled
-def next_fit(node, run, run_count, reserved, reserved_at, plan, plan_first, v, since, kind, limit):  # type: ignore[no-untyped-def]
+def next_fit(node, run, run_count, reserved, reserved_at, plan, plan_first, v, since, kind, limit, bound):  # type: ignore[no-untyped-def]  # noqa: E501
     """The first instant from ``since`` at which this node can hold the job for its whole limit; LATER: never.
 
-    Jobs are taken to run until their limits, as Slurm's will-run test does.
+    Jobs are taken to run until their limits, as Slurm's will-run test does. Answers after ``bound`` may be LATER.
     """
     if (
         node[DRAINS, v] > 0
@@ -150,6 +154,8 @@ def next_fit(node, run, run_count, reserved, reserved_at, plan, plan_first, v, s
         x += 1
     moved = True
     while moved:
+        if at > bound:
+            return LATER
         moved = False
         for r in range(reserved_at[v], reserved_at[v + 1]):
             if reserved[r, 0] < at + limit and reserved[r, 1] > at:
@@ -197,8 +203,9 @@ def plan_start(  # type: ignore[no-untyped-def]
             earliest[v] = LATER
             if ok[kind[K_CLASS], v]:
                 earliest[v] = next_fit(
-                    node, run, run_count, reserved, reserved_at, plan, plan_first, v, at, kind, limit
-                )
+                    node, run, run_count, reserved, reserved_at, plan, plan_first, v, at, kind, limit,
+                    least if wanted == 1 else LATER,
+                )  # fmt: skip
                 least = min(least, earliest[v])
         if least == LATER:
             return LATER

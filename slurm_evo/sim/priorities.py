@@ -1,55 +1,47 @@
-"""Priorities a replay can run under: an expression, or one score a job."""
+"""What orders jobs in a replay: a policy, or one score a job known beforehand."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from slurm_evo.sim.rows import Rows, evaluate, postfix
+from slurm_evo.model import PolicyError
+from slurm_evo.policy import ROW, Policy
+from slurm_evo.sim.ranking import Program
 from slurm_evo.sim.tables import static_terminals
 from slurm_evo.sim.workload import Workload
 
 Scores = npt.NDArray[np.float32]
-NOTHING = Rows(np.zeros((1, 2), np.int64), np.zeros(1), np.zeros(11, np.bool_))
-
-
-class Priority(Protocol):
-    """Something that orders jobs."""
-
-    def bind(self, jobs: Workload) -> tuple[Any, Scores | None]:
-        """A program, and (n,) scores where they do not depend on time."""
+NO_PROGRAM = Program(np.zeros((1, 4), np.int64), np.zeros(0), 1, np.zeros(len(ROW), np.bool_))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Scored:
-    """One score a job, known beforehand; larger runs first."""
+    """One score a job, (n,); larger runs first. For what no expression can say, such as a submit time."""
 
     score: npt.NDArray[np.float64]
 
-    def bind(self, jobs: Workload) -> tuple[Any, Scores | None]:
-        return NOTHING, np.asarray(self.score, dtype=np.float32)
+
+Priority = Policy | Scored
 
 
-@dataclass(frozen=True, slots=True)
-class Expression:
-    text: str
+def bind(priority: Priority, jobs: Workload) -> tuple[Program, Scores | None]:
+    """The program to run, and (n,) scores if they never change; None if they do.
 
-    def bind(self, jobs: Workload) -> tuple[Any, Scores | None]:
-        rows = postfix(self.text)
-        if rows.uses[[0, 7, 8, 9, 10]].any():
-            return rows, None
-        table = np.zeros((11, len(jobs)))
-        table[1:7] = static_terminals(jobs).T
-        out = np.zeros(len(jobs))
-        evaluate(rows, table, 0, len(jobs), out)
-        return rows, out.astype(np.float32)
-
-
-def evaluate_table(program: Any, table: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Scores of (11, n) terminals."""
-    out = np.zeros(table.shape[1])
-    evaluate(program, table, 0, table.shape[1], out)
-    return out
+    Raises:
+        PolicyError: not one score for each job.
+    """
+    if isinstance(priority, Scored):
+        if priority.score.shape != (len(jobs),):
+            raise PolicyError(f"{priority.score.shape} scores for {len(jobs)} jobs")
+        return NO_PROGRAM, priority.score.astype(np.float32)
+    if priority.changes_with_time:
+        code, constants, registers = priority.program
+        uses = np.array([name in priority.terminals for name in ROW])
+        return Program(code, constants, registers, uses), None
+    table = np.zeros((len(ROW), len(jobs)))
+    table[1:7] = static_terminals(jobs).T
+    with np.errstate(over="ignore"):
+        return NO_PROGRAM, priority.scores(table).astype(np.float32)

@@ -3,28 +3,45 @@
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
-from slurm_evo.sim.placing import compiled
-from slurm_evo.sim.rows import evaluate
+from slurm_evo.policy import HALF_LIFE_S, ROW
+from slurm_evo.policy.machine import evaluator
+from slurm_evo.sim.placing import allocating, compiled
 from slurm_evo.sim.world import (
     ASKED_GPUS,
     BUSY_GPUS,
     FLEET_GPUS,
     GONE,
     NOW,
+    Q_JOB,
+    Q_USER,
     SUBMIT,
     U_AT,
     U_RUNNING,
     U_USED,
 )
 
-HALF_LIFE_S = 7 * 86_400.0
-"""Slurm's default PriorityDecayHalfLife."""
+evaluate = evaluator()
 DECAY = math.log(2.0) / HALF_LIFE_S
 LAST = 2**31 - 1
-WAIT, USAGE, ASKED, LOAD, PRESSURE = 0, 7, 8, 9, 10
+WAIT, USAGE, ASKED = ROW["wait"], ROW["user_usage"], ROW["user_pending"]
+LOAD, PRESSURE = ROW["load"], ROW["pressure"]
+FIRST_STATIC, STATIC = ROW["limit"], 6
+"""Rows of terminals that never change for a job."""
+
+
+class Program(NamedTuple):
+    """A policy as the engine runs it."""
+
+    code: npt.NDArray[np.int64]
+    constants: npt.NDArray[np.float64]
+    registers: int
+    uses: npt.NDArray[np.bool_]
+    """(11,) terminals it speaks of."""
 
 
 @compiled
@@ -67,27 +84,32 @@ def change_running(user_usage, user, now, gpus):  # type: ignore[no-untyped-def]
     user_usage[user, U_RUNNING] += gpus
 
 
-@compiled
-def score_slots(job, column_job, column_user, table, key, value, user_usage, user_asked, clock, program, low, high):  # type: ignore[no-untyped-def]  # noqa: E501
-    """Compute the terminals that depend on time, the scores, and the keys, of slots [low, high) of a queue."""
-    now = clock[NOW]
-    load = clock[BUSY_GPUS] / clock[FLEET_GPUS]
-    pressure = clock[ASKED_GPUS] / clock[FLEET_GPUS]
+@allocating
+def score_slots(w, q, low, high, program):  # type: ignore[no-untyped-def]
+    """Compute terminals, scores and keys of slots [low, high) of a queue, as of this instant."""
+    now = w.clock[NOW]
+    count = high - low
     uses = program.uses
-    for x in range(low, high):
-        table[WAIT, x] = now - job[column_job[x], SUBMIT]
+    table = w.scratch[: 11 * count].reshape((11, count))
+    column_job = w.column[q, Q_JOB, low:high]
+    column_user = w.column[q, Q_USER, low:high]
+    if uses[WAIT]:
+        for x in range(count):
+            table[WAIT, x] = now - w.job[column_job[x], SUBMIT]
+    for f in range(STATIC):
+        if uses[FIRST_STATIC + f]:
+            for x in range(count):
+                table[FIRST_STATIC + f, x] = w.table[q, f, low + x]
     if uses[USAGE]:
-        for x in range(low, high):
-            table[USAGE, x] = used_gpu_seconds(user_usage, column_user[x], now)
+        for x in range(count):
+            table[USAGE, x] = used_gpu_seconds(w.user_usage, column_user[x], now)
     if uses[ASKED]:
-        for x in range(low, high):
-            table[ASKED, x] = user_asked[column_user[x]]
+        for x in range(count):
+            table[ASKED, x] = w.user_asked[column_user[x]]
     if uses[LOAD]:
-        for x in range(low, high):
-            table[LOAD, x] = load
+        table[LOAD, :] = w.clock[BUSY_GPUS] / w.clock[FLEET_GPUS]
     if uses[PRESSURE]:
-        for x in range(low, high):
-            table[PRESSURE, x] = pressure
-    evaluate(program, table, low, high, value)
-    for x in range(low, high):
-        key[x] = key_of(np.float32(value[x]), column_job[x])
+        table[PRESSURE, :] = w.clock[ASKED_GPUS] / w.clock[FLEET_GPUS]
+    evaluate(program.code, program.constants, program.registers, table, w.value[:count])
+    for x in range(count):
+        w.key[q, low + x] = key_of(np.float32(w.value[x]), column_job[x])

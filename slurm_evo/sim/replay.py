@@ -11,7 +11,7 @@ import numpy.typing as npt
 from slurm_evo.sim import world as at
 from slurm_evo.sim.engine import FULL, OVER, advance
 from slurm_evo.sim.fleet import FleetShape
-from slurm_evo.sim.priorities import Priority, Scored
+from slurm_evo.sim.priorities import Priority, Scored, bind
 from slurm_evo.sim.rules import Allocation, LayerOne, Rules, Waiting
 from slurm_evo.sim.tables import build, grown
 from slurm_evo.sim.workload import Ints, Workload
@@ -94,7 +94,7 @@ def replay(
     Raises:
         ConfigError: the workload names a cluster the fleet has not.
     """
-    program, score = priority.bind(jobs)
+    program, score = bind(priority, jobs)
     world = build(jobs, fleet, rules or Rules(), allocation, score=score)
     if isinstance(allocation, LayerOne):
         world = _run_in_cycles(world, program, allocation)

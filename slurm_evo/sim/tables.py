@@ -9,7 +9,7 @@ import numpy as np
 from slurm_evo.model import ConfigError
 from slurm_evo.sim import world as at
 from slurm_evo.sim.fleet import FleetShape, Limits, RunningLimit, Why
-from slurm_evo.sim.placing import compiled
+from slurm_evo.sim.placing import allocating
 from slurm_evo.sim.rules import Allocation, Fixed, LayerOne, Rules
 from slurm_evo.sim.workload import Ints, Workload
 from slurm_evo.sim.world import I32, I64, LATER, NEVER, World
@@ -20,7 +20,7 @@ MOST_ON_A_NODE = 20_000
 LAYER_ONE_RULE = at.ALLOCATE_RACE + 1
 
 
-@compiled
+@allocating
 def _shape_kinds(asks, classes, ok, node, low_high, out):  # type: ignore[no-untyped-def]
     """How each kind of request is cut into nodes on each cluster; nodes 0 where it can never run.
 
@@ -242,6 +242,7 @@ def build(  # noqa: PLR0914  # one array after the other
         plan=np.zeros((plans, 3), dtype=np.int64),
         plan_first=np.full(nodes, -1, dtype=np.int64),
         earliest=np.zeros(nodes, dtype=np.int64),
+        reach=np.zeros(int(node[at.ALL_GPUS].max()) + 1, dtype=np.int64),
         chosen=np.zeros(nodes, dtype=np.int32),
         places=np.zeros(_most_places(job, kind), dtype=np.int32),
         outage=outage,
@@ -264,7 +265,8 @@ def build(  # noqa: PLR0914  # one array after the other
         user_asked=np.zeros(users, dtype=np.int64),
         score=np.zeros(1, dtype=np.float32) if score is None else score,
         feature=static_terminals(jobs) if dynamic else np.zeros((1, 6)),
-        table=np.zeros((queues, 11, FIRST_CAPACITY if dynamic else 1)),
+        table=np.zeros((queues, 6, FIRST_CAPACITY if dynamic else 1)),
+        scratch=np.zeros(11 * FIRST_CAPACITY),
         value=np.zeros(FIRST_CAPACITY),
         clock=clock,
         rule=rule,
@@ -293,7 +295,7 @@ def grown(w: World) -> World:
     def double(array: np.ndarray[tuple[int, ...], np.dtype[np.int64]]) -> I64:
         return np.concatenate([array, np.zeros_like(array)], axis=-1)
 
-    wider = {name: double(getattr(w, name)) for name in ("key", "work", "column", "where", "value")}
+    wider = {name: double(getattr(w, name)) for name in ("key", "work", "column", "where", "value", "scratch")}
     if w.rule[at.DYNAMIC]:
         wider["table"] = double(w.table)  # type: ignore[arg-type]
     return w._replace(**wider)

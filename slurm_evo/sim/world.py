@@ -123,6 +123,8 @@ class World(NamedTuple):
     """(N,) first entry, or -1."""
     earliest: I64
     """(N,) scratch of planning."""
+    reach: I64
+    """(most GPUs of a node + 1,) scratch: the latest end some node would take, by GPUs asked of it."""
     chosen: I32
     """(N,) scratch: nodes found for one job."""
     places: I32
@@ -162,7 +164,9 @@ class World(NamedTuple):
     feature: npt.NDArray[np.float64]
     """(n, 6) terminals 1 to 6, for a policy that depends on time; else (1, 6)."""
     table: npt.NDArray[np.float64]
-    """(queues, 11, capacity) terminals of waiting jobs."""
+    """(queues, 6, capacity) terminals 1 to 6 of waiting jobs."""
+    scratch: npt.NDArray[np.float64]
+    """(11 * capacity,) scratch: the table a policy is evaluated on."""
     value: npt.NDArray[np.float64]
     """(capacity,) scratch: scores."""
     clock: I64

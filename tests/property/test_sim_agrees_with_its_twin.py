@@ -7,16 +7,16 @@ from hypothesis import strategies as st
 from twins.plain_simulator import Plain
 from twins.stories import ALLOCATIONS, RULES, fleets, workloads
 
-from slurm_evo.sim.priorities import Expression
+from slurm_evo.policy import Policy
 from slurm_evo.sim.replay import End, replay
 
 EXPRESSIONS = [
     "wait",
-    "limit neg",
-    "wait 60 add weight mul runtime gpus mul div",
-    "user_usage neg",
-    "user_pending load mul wait pressure mul sub",
-    "wait sqrt limit log sub",
+    "-limit",
+    "weight * (wait + 60) / (runtime * gpus)",
+    "-user_usage",
+    "user_pending * load - wait * pressure",
+    "sqrt(wait) - log(limit)",
 ]
 
 
@@ -28,7 +28,7 @@ def test_engine_and_twin_start_every_job_at_the_same_time_and_place(text, data):
     fleet = data.draw(fleets())
     allocation = data.draw(ALLOCATIONS)
     rules = data.draw(RULES)
-    priority = Expression(text)
+    priority = Policy.parse(text)
     twin = Plain(jobs, fleet, priority, allocation, rules).run()
     ours = replay(jobs, fleet, priority, allocation, rules)
     assert ours.start.tolist() == twin.start

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from slurm_evo.sim.fleet import Why
-from slurm_evo.sim.priorities import evaluate_table
+from slurm_evo.sim.priorities import bind
 from slurm_evo.sim.replay import IN_VAIN
 from slurm_evo.sim.rules import Backfill, Fixed, LayerOne, Waiting
 
@@ -63,7 +63,7 @@ class Plain:
 
     def __init__(self, jobs, fleet, priority, allocation, rules):
         self.jobs, self.fleet, self.allocation, self.rules = jobs, fleet, allocation, rules
-        self.program, self.static = priority.bind(jobs)
+        self.priority, self.static = priority, bind(priority, jobs)[1]
         n = len(jobs)
         self.start = [-1] * n
         self.cluster = [-1] * n
@@ -185,7 +185,7 @@ class Plain:
                  jobs.cpus[j], jobs.weight[j], self.used(int(user), now), asked, load, pressure]
             )  # fmt: skip
         if rows:
-            values = evaluate_table(self.program, np.array(rows, dtype=np.float64).T.copy())
+            values = self.priority.scores(np.array(rows, dtype=np.float64).T.copy())
             for j, value in zip(some, values, strict=True):
                 rounded = float(np.float32(value))
                 self.score[j] = -NEVER if math.isnan(rounded) else rounded
