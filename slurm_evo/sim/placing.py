@@ -31,16 +31,19 @@ from slurm_evo.sim.world import (
     SPARE_MEMORY,
 )
 
-allocating = njit(cache=True, nogil=True, boundscheck=False, error_model="numpy")
+allocating = njit(cache=True, nogil=True, boundscheck=False, error_model="numpy", _nrt=True)
 """For the few compiled functions that make arrays."""
 
 compiled = njit(cache=True, nogil=True, boundscheck=False, error_model="numpy", _nrt=False)
 """For all others: without reference counts, which cost more than the work where many arrays are passed."""
 
+inlined = njit(cache=True, nogil=True, boundscheck=False, error_model="numpy", _nrt=False, forceinline=True)
+"""For what is called once for every node or slot."""
+
 # ruff: noqa: PLR0913, PLR0917  # compiled functions take flat arrays: a tuple of all of them is slow to pass
 
 
-@compiled
+@inlined
 def best_node(node, ok, low, high, gpus, cpus, memory, end, above, spare):  # type: ignore[no-untyped-def]
     """The usable node with fewest free GPUs, then the lowest index, as one number; LATER if there is none.
 
@@ -117,7 +120,7 @@ def vacate(node, run, run_count, v, job):  # type: ignore[no-untyped-def]
             run[v, x, f] = run[v, x + 1, f]
 
 
-@compiled
+@inlined
 def free_gpus_at(node, run, run_count, v, instant):  # type: ignore[no-untyped-def]
     """Free GPUs of a node once every job whose limit ends by then is gone."""
     free = np.int64(node[FREE_GPUS, v])
@@ -128,7 +131,7 @@ def free_gpus_at(node, run, run_count, v, instant):  # type: ignore[no-untyped-d
     return free
 
 
-@compiled
+@inlined
 def next_fit(node, run, run_count, reserved, reserved_at, plan, plan_first, v, since, kind, limit, bound):  # type: ignore[no-untyped-def]  # noqa: E501
     """The first instant from ``since`` at which this node can hold the job for its whole limit; LATER: never.
 

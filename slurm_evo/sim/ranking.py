@@ -26,6 +26,8 @@ from slurm_evo.sim.world import (
 )
 
 evaluate = evaluator()
+# Compiled beforehand: called first from code without reference counts, it would be compiled without them too.
+evaluate.compile("void(int64[:,::1], float64[::1], int64, float64[:,::1], float64[::1])")
 DECAY = math.log(2.0) / HALF_LIFE_S
 LAST = 2**31 - 1
 WAIT, USAGE, ASKED = ROW["wait"], ROW["user_usage"], ROW["user_pending"]
