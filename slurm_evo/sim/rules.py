@@ -1,0 +1,111 @@
+"""How each cluster schedules, and how jobs come to clusters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import IntEnum
+
+from slurm_evo.model import ConfigError
+from slurm_evo.sim.workload import FOREVER, Ints
+
+
+class Backfill(IntEnum):
+    """What may overtake a job that cannot start."""
+
+    NONE = 0
+    EASY = 1
+    """At every pass; only the first job that cannot start is protected (Lifka 1995), by devices."""
+    SLURM = 2
+    """Every ``bf_interval``; each job looked at is planned, and keeps whole nodes for its time limit."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """One cluster's scheduler, in slurm.conf(5)'s words; seconds. The same for all clusters.
+
+    Periods count from the first submit time.
+    """
+
+    backfill: Backfill = Backfill.SLURM
+    priority_calc_period: int = 300
+    """PriorityCalcPeriod: when scores that depend on time are computed again; 0: at every pass."""
+    sched_interval: int = 60
+    """How often a pass looks at every job, though nothing happened; 0: never."""
+    default_queue_depth: int = 100
+    """Jobs looked at by a pass that an event started; 0: all."""
+    bf_interval: int = 30
+    bf_window: int = 86_400
+    """How far ahead backfill plans (Slurm's option counts minutes)."""
+    bf_max_job_test: int = 500
+    bf_resolution: int = 60
+    """Planned starts are rounded down to it, planned ends as well, as Slurm does; 1: exact."""
+
+    def __post_init__(self) -> None:
+        """Raises ConfigError where a value makes no sense."""
+        least = {"priority_calc_period": 0, "sched_interval": 0, "default_queue_depth": 0}
+        least |= {"bf_interval": 1, "bf_window": 1, "bf_max_job_test": 1, "bf_resolution": 1}
+        for name, bound in least.items():
+            if not bound <= getattr(self, name) <= FOREVER:
+                raise ConfigError(f"{name} must be {bound} to {FOREVER}, not {getattr(self, name)}")
+
+    @classmethod
+    def every_event(cls, backfill: Backfill = Backfill.EASY) -> Rules:
+        """The literature's scheduler: looks at every job at every event, with scores of that instant."""
+        return cls(
+            backfill=backfill, priority_calc_period=0, sched_interval=0, default_queue_depth=0, bf_resolution=1
+        )
+
+
+class Fixed(IntEnum):
+    """A cluster chosen once, when the job is submitted."""
+
+    HOME = 0
+    """Where it was submitted."""
+    ROUND_ROBIN = 1
+    """The next one in turn that can run it."""
+    LEAST_LOADED = 2
+    """Fewest GPUs running and asked for, over the GPUs it has."""
+    EARLIEST_START = 3
+    """Where the work ahead, counted by time limits and spread over all GPUs, ends first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Race:
+    """A Slurm federation: every allowed cluster tries, the first start wins."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerOne:
+    """A decision every cycle over all that wait."""
+
+    decide: Callable[[Waiting], Ints]
+    """Returns one set of clusters (bits) for each waiting job; 0 holds it everywhere."""
+    cycle: int = 60
+    """Seconds between decisions, from the first submit time."""
+    starts_at_home: bool = False
+    """A new job waits at its home cluster until the first decision; else on all allowed clusters."""
+
+
+Allocation = Fixed | Race | LayerOne
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waiting:
+    """What layer 1 sees. Jobs are named by their index in the workload."""
+
+    now: int
+    jobs: Ints
+    """(p,) pending jobs, ascending."""
+    clusters: Ints
+    """(p,) bits: where each waits now."""
+    feasible: Ints
+    """(p,) bits: where each may run at all."""
+    running: Ints
+    """(r,) jobs that run, ascending."""
+    running_on: Ints
+    """(r,) their clusters."""
+    running_since: Ints
+    """(r,) their start times."""
+    free_gpus: Ints
+    """(nodes,) free devices of each node of the fleet."""
