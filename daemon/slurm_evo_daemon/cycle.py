@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from slurm_evo.config import Settings
-from slurm_evo.model import ClusterName, ClusterPort
+from slurm_evo.model import ClusterName, ClusterPort, Outcome
 from slurm_evo.policy import Policy
 from slurm_evo.store import Journal, Lease
 from slurm_evo_daemon import report
@@ -63,7 +64,7 @@ def cycle(
     marks.append(around.stopwatch())
 
     # 3. Act. Everything is journaled before it is sent; a dry cycle sends nothing.
-    outcomes = ()
+    outcomes: tuple[Outcome, ...] = ()
     if lease is not None:
         outcomes = act(
             number, decision.intents, decision.memories, known,
@@ -72,7 +73,9 @@ def cycle(
     marks.append(around.stopwatch())
 
     # 4. Report. One line that says why, for the log and the journal.
-    seconds = dict(zip(("observe", "decide", "act"), (b - a for a, b in zip(marks, marks[1:])), strict=True))
+    seconds = dict(
+        zip(("observe", "decide", "act"), (after - before for before, after in pairwise(marks)), strict=True)
+    )
     counts = report.count(view, decision, outcomes)
     why = report.sentence(view, decision, counts, live=lease is not None)
     journal.end_cycle(number, now=clock(), seconds=seconds, counts=counts, sentence=why)

@@ -26,7 +26,6 @@ from slurm_evo.slurm.simulated import (
     without_federation,
 )
 from slurm_evo.store import Journal
-
 from slurm_evo_daemon.cycle import Surroundings, cycle
 from slurm_evo_daemon.report import CycleReport
 
@@ -122,9 +121,7 @@ def _with_daemon(
     return Contestant(name, done.metrics, done.unstarted, totals["sets_changed"], totals["site_factors_set"])
 
 
-def _cycle(
-    fleet: SimulatedFleet, journal: Journal, settings: Settings, policy: Policy, seed: int
-) -> CycleReport:
+def _cycle(fleet: SimulatedFleet, journal: Journal, settings: Settings, policy: Policy, seed: int) -> CycleReport:
     """One pass of the real cycle at the fleet's present."""
 
     def clock() -> datetime:

@@ -39,8 +39,16 @@ class Signals:
     def install(self) -> None:
         """Take the process's signals."""
         for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: (self.stop.set(), self.wake.set()))
-        signal.signal(signal.SIGHUP, lambda *_: (self.reload.set(), self.wake.set()))
+            signal.signal(number, self._stop)
+        signal.signal(signal.SIGHUP, self._reload)
+
+    def _stop(self, *_: object) -> None:
+        self.stop.set()
+        self.wake.set()
+
+    def _reload(self, *_: object) -> None:
+        self.reload.set()
+        self.wake.set()
 
 
 @dataclass(frozen=True, slots=True)

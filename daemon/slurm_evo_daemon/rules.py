@@ -104,7 +104,7 @@ def _untouchable(fleet_job: FleetJob, now: datetime, rules: RulesSettings) -> It
         yield f"it uses the reservation {job.reservation}"
     if job.eligible is not None and job.eligible > now:
         yield f"it may not start before {job.eligible:%Y-%m-%d %H:%M} UTC"
-    words = " ".join((job.comment, job.extra, job.admin_comment)).split()
+    words = f"{job.comment} {job.extra} {job.admin_comment}".split()
     for word in rules.opt_out_comments:
         if word in words:
             yield f"its owner opted out ({word})"
@@ -157,7 +157,7 @@ def _why_not(job: Job, origin: ClusterView | None, there: ClusterView | None) ->
         return f"it has no partition {', '.join(name for name in job.partitions if name not in known)}"
     reasons = {reason for partition in partitions if (reason := _partition_refuses(job, partition))}
     if len(reasons) == len(partitions):
-        return sorted(reasons)[0]
+        return min(reasons)
     if not _has_association(job, there):
         return f"user {job.user} has no association with account {job.account} there"
     return _nodes_refuse(job, there)

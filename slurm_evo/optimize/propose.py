@@ -164,6 +164,6 @@ def _reason(after: frozenset[str], was: frozenset[str], cluster: str | None, sta
 
 
 def _minutes(seconds: float) -> str:
-    if seconds < 90:  # noqa: PLR2004 - below that, seconds read better
+    if seconds < 90:
         return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"  # noqa: PLR2004
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"

@@ -129,7 +129,8 @@ def _devices(
     view: FleetView, clusters: tuple[ClusterName, ...], kinds: Mapping[str, int]
 ) -> tuple[Devices, dict[tuple[ClusterName, str], int]]:
     """Nodes that may take a job, by cluster; and where each stands."""
-    rows, place = [], {}
+    rows: list[tuple[int, ...]] = []
+    place: dict[tuple[ClusterName, str], int] = {}
     for number, name in enumerate(clusters):
         seen = view.cluster(name)
         assert seen is not None  # noqa: S101 - clusters are those that were seen
@@ -171,7 +172,7 @@ def _releases(
         parts = len(record.nodelist)
         for node in record.nodelist:
             if (at := place.get((record.cluster, node))) is not None:
-                rows.append((at, record.gpus // parts, record.cpus // parts, end, left))
+                rows.append((at, record.gpus // parts, record.cpus // parts, end, left))  # noqa: PERF401 - reads better
     columns = list(zip(*rows, strict=True)) if rows else [()] * 5
     return Releases(
         node=_ints(columns[0]),

@@ -127,7 +127,7 @@ def non_dominated(found: list[Judged]) -> list[Judged]:
     no_worse = (values[:, None, :] <= values[None, :, :]).all(axis=2)
     better = (values[:, None, :] < values[None, :, :]).any(axis=2)
     dominated = (no_worse & better).any(axis=0)
-    return [judged for judged, beaten in zip(unique, dominated, strict=True) if not beaten]
+    return [unique[place] for place in np.flatnonzero(~dominated)]
 
 
 def _mutated(genomes: Genomes, choice: Choices, rng: np.random.Generator) -> Genomes:
@@ -154,7 +154,7 @@ def _nsga2(choice: Choices, start: Genomes, rng: np.random.Generator) -> Any:
             super().__init__(n_parents=2, n_offsprings=2)
 
         def _do(self, _problem: Any, parents: Any, **_: Any) -> Any:
-            swap = rng.random(parents.shape[1:]) < 0.5  # noqa: PLR2004 - uniform
+            swap = rng.random(parents.shape[1:]) < 0.5
             children = parents.copy()
             children[0][swap], children[1][swap] = parents[1][swap], parents[0][swap]
             return children

@@ -62,4 +62,5 @@ def feature_table(
 
 def decayed(usage_gpu_s: FloatArray, elapsed_s: float) -> FloatArray:
     """Usage after some time without any: it halves every 7 days."""
-    return usage_gpu_s * 0.5 ** (elapsed_s / HALF_LIFE_S)
+    factor: float = 0.5 ** (elapsed_s / HALF_LIFE_S)
+    return usage_gpu_s * factor

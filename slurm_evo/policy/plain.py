@@ -27,7 +27,7 @@ def value(tree: Node, job: Mapping[str, float]) -> float:
     return apply(tree.operator, *(value(argument, job) for argument in tree.arguments))
 
 
-def apply(operator: str, x: float, y: float = 0.0) -> float:  # noqa: PLR0911 - one line per operator
+def apply(operator: str, x: float, y: float = 0.0) -> float:
     """One protected operator, with IEEE results on overflow instead of exceptions."""
     match operator:
         case "add":

@@ -41,7 +41,6 @@ from slurm_evo.sim.world import (
     HOME,
     K_GPUS,
     K_NODES,
-    KILLED,
     KIND,
     LAST_CHANCES,
     LATER,
@@ -85,7 +84,6 @@ from slurm_evo.sim.world import (
     USER,
     WAITING,
     WAKE,
-    WHERE,
 )
 
 OVER, PAUSED, FULL = 0, 1, 2

@@ -103,7 +103,7 @@ def _kernel() -> Any:
     from numba import njit
 
     @njit(cache=True, nogil=True)
-    def wanted_nodes(gpus, nodes, largest):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+    def wanted_nodes(gpus, nodes, largest):  # type: ignore[no-untyped-def]
         """How many nodes the job takes, and how many devices on each."""
         count = max(nodes, 1)
         if largest > 0 and gpus > largest * count:
@@ -111,7 +111,7 @@ def _kernel() -> Any:
         return count, (gpus + count - 1) // count
 
     @njit(cache=True, nogil=True)
-    def place(low, high, kind, total, free, cpus_free, gpus, want, nodes, cpus, out):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+    def place(low, high, kind, total, free, cpus_free, gpus, want, nodes, cpus, out):  # type: ignore[no-untyped-def]
         """Find nodes; their indices go to ``out``. Returns how many, 0 if it does not fit now."""
         largest = 0
         for k in range(low, high):
@@ -145,11 +145,11 @@ def _kernel() -> Any:
         return 0
 
     @njit(cache=True, nogil=True)
-    def run(  # type: ignore[no-untyped-def]  # noqa: ANN202, PLR0912, PLR0915
-        first, kind, total, free, cpus_free,  # noqa: ANN001
-        rel_node, rel_gpus, rel_cpus, rel_end, rel_limit,  # noqa: ANN001
-        gpus, want, nodes, cpus, runtime, limit,  # noqa: ANN001
-        masks, depth, starts, where,  # noqa: ANN001
+    def run(  # type: ignore[no-untyped-def]
+        first, kind, total, free, cpus_free,
+        rel_node, rel_gpus, rel_cpus, rel_end, rel_limit,
+        gpus, want, nodes, cpus, runtime, limit,
+        masks, depth, starts, where,
     ):  # fmt: skip
         clusters = first.size - 1
         n = gpus.size

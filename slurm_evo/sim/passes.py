@@ -80,7 +80,6 @@ from slurm_evo.sim.world import (
     UNTIL,
     USER,
     WAITING,
-    WHERE,
 )
 
 EASY, SLURM = 1, 2

@@ -40,7 +40,7 @@ compiled = njit(cache=True, nogil=True, boundscheck=False, error_model="numpy", 
 inlined = njit(cache=True, nogil=True, boundscheck=False, error_model="numpy", _nrt=False, forceinline=True)
 """For what is called once for every node or slot."""
 
-# ruff: noqa: PLR0913, PLR0917  # compiled functions take flat arrays: a tuple of all of them is slow to pass
+# compiled functions take flat arrays: a tuple of all of them is slow to pass
 
 
 @inlined
@@ -62,9 +62,7 @@ def best_node(node, ok, low, high, gpus, cpus, memory, end, above, spare):  # ty
         )
         if spare:
             good &= (
-                (node[SPARE_GPUS, v] >= gpus)
-                & (node[SPARE_CPUS, v] >= cpus)
-                & (node[SPARE_MEMORY, v] >= memory)
+                (node[SPARE_GPUS, v] >= gpus) & (node[SPARE_CPUS, v] >= cpus) & (node[SPARE_MEMORY, v] >= memory)
             )
         name = (np.int64(node[FREE_GPUS, v]) << 32) | np.int64(v)
         best = min(best, name if good and name > above else LATER)
@@ -77,9 +75,7 @@ def find_nodes(node, ok, kind, low, high, end, spare, chosen):  # type: ignore[n
     above = np.int64(-1)
     stop = np.int32(min(end, NEVER - 1))
     for k in range(kind[K_NODES]):
-        above = best_node(
-            node, ok, low, high, kind[K_GPUS], kind[K_CPUS], kind[K_MEMORY], stop, above, spare
-        )
+        above = best_node(node, ok, low, high, kind[K_GPUS], kind[K_CPUS], kind[K_MEMORY], stop, above, spare)
         if above == LATER:
             return False
         chosen[k] = np.int32(above & np.int64(0xFFFFFFFF))
@@ -132,7 +128,7 @@ def free_gpus_at(node, run, run_count, v, instant):  # type: ignore[no-untyped-d
 
 
 @inlined
-def next_fit(node, run, run_count, reserved, reserved_at, plan, plan_first, v, since, kind, limit, bound):  # type: ignore[no-untyped-def]  # noqa: E501
+def next_fit(node, run, run_count, reserved, reserved_at, plan, plan_first, v, since, kind, limit, bound):  # type: ignore[no-untyped-def]
     """The first instant from ``since`` at which this node can hold the job for its whole limit; LATER: never.
 
     Jobs are taken to run until their limits, as Slurm's will-run test does. Answers after ``bound`` may be LATER.

@@ -17,7 +17,6 @@ from slurm_evo.sim.tables import build, grown
 from slurm_evo.sim.workload import Ints, Workload
 from slurm_evo.sim.world import LATER, World
 
-
 IN_VAIN = 5
 """Cycles layer 1 gets, one after the other, in which nothing starts, once nothing else will happen."""
 

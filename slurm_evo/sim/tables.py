@@ -171,7 +171,7 @@ def _most_places(job: I64, kind: I32) -> int:
     return int(kind[:, :, at.K_NODES].max(axis=1).astype(np.int64)[job[:, at.KIND]].sum()) if len(job) else 0
 
 
-def build(  # noqa: PLR0914  # one array after the other
+def build(  # one array after the other
     jobs: Workload,
     fleet: FleetShape,
     rules: Rules,

@@ -190,9 +190,7 @@ class CommandPort:
         if record is None or record.state is not JobState.PENDING:
             return Outcome(action, Answer.GONE, "it no longer waits")
         if record.hold is not Hold.NONE:
-            return Outcome(
-                action, Answer.REFUSED, f"it is held ({record.reason}); unpinning would release it"
-            )
+            return Outcome(action, Answer.REFUSED, f"it is held ({record.reason}); unpinning would release it")
         released = self._change(action, "scontrol", "release", job)
         if released.answer is not Answer.DONE:
             return released

@@ -136,9 +136,7 @@ def facts_of(
         try:
             return int(text)
         except ValueError as failure:
-            raise AnswerUnreadable(
-                cluster, f"configuration: {key} is {text!r}, expected a number"
-            ) from failure
+            raise AnswerUnreadable(cluster, f"configuration: {key} is {text!r}, expected a number") from failure
 
     def duration(key: str, default: int) -> int:
         text = value(key)

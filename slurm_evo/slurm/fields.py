@@ -22,8 +22,8 @@ _NOT_SET = frozenset({0xFFFE, 0xFFFF_FFFE, 0xFFFF_FFFF_FFFF_FFFE})
 _INFINITE = frozenset({0xFFFF, 0xFFFF_FFFF, 0xFFFF_FFFF_FFFF_FFFF})
 _EMPTY = frozenset({"", "(null)", "N/A", "None assigned"})
 _MAX_NODES = 1_000_000
-"""More names than this are damage, not a cluster: a short text can name billions."""
-_RANGE_END = re.compile(r"\d{8,}")
+"""More names than this, or a range of 10 million, are damage, not a cluster."""
+_HUGE_RANGE = re.compile(r"\[[^\]]*-\d{7,}")
 
 INFINITE = "infinite"
 """What :meth:`Record.number_or_infinite` answers for UNLIMITED."""
@@ -44,7 +44,7 @@ def hosts_of(text: str) -> tuple[str, ...]:
     """
     if text in _EMPTY:
         return ()
-    if _RANGE_END.search(text) and "[" in text:
+    if _HUGE_RANGE.search(text):
         raise ValueError(f"{text[:80]!r} is no hostlist")
     try:
         nodes = NodeSet(text, resolver=RESOLVER_NOGROUP)
@@ -69,7 +69,7 @@ class Record:
 
     def __init__(self, cluster: str, data: Any, what: str) -> None:
         self.cluster = cluster
-        self.what = what
+        self.what = what[:60]
         if not isinstance(data, Mapping):
             raise self.unreadable("the record", data, "an object")
         self._data = data
@@ -77,7 +77,7 @@ class Record:
     def unreadable(self, field: str, value: Any, wanted: str) -> AnswerUnreadable:
         """The error for one field."""
         shown = repr(value)
-        if len(shown) > 80:  # noqa: PLR2004 - as much as fits into a log line
+        if len(shown) > 80:
             shown = shown[:77] + "..."
         return AnswerUnreadable(
             self.cluster,

@@ -17,9 +17,7 @@ _ASSOC_FIELDS = (
     *("Cluster", "Account", "User", "Partition", "MaxJobs", "MaxSubmitJobs", "MaxTRES", "GrpJobs", "GrpTRES"),
     "MaxWall",
 )
-_QOS_FIELDS = (
-    *("Name", "MaxJobsPU", "MaxSubmitJobsPU", "MaxTRESPU", "MaxTRES", "GrpJobs", "GrpTRES", "MaxWall"),
-)
+_QOS_FIELDS = (*("Name", "MaxJobsPU", "MaxSubmitJobsPU", "MaxTRESPU", "MaxTRES", "GrpJobs", "GrpTRES", "MaxWall"),)
 ASSOC_FORMAT = ",".join(_ASSOC_FIELDS)
 """For ``sacctmgr show assoc format=…``."""
 QOS_FORMAT = ",".join(_QOS_FIELDS)
@@ -88,9 +86,7 @@ def _rows(cluster: ClusterName, text: str, fields: tuple[str, ...]) -> list[dict
 
 def _bad(cluster: ClusterName, row: Mapping[str, str], field: str) -> AnswerUnreadable:
     name = row.get("Name") or f"{row.get('Account')}/{row.get('User')}"
-    return AnswerUnreadable(
-        cluster, f"limits of {name}: field {field} is {row[field]!r}, which is not understood"
-    )
+    return AnswerUnreadable(cluster, f"limits of {name}: field {field} is {row[field]!r}, which is not understood")
 
 
 def _whole(cluster: ClusterName, row: Mapping[str, str], field: str) -> int | None:

@@ -199,9 +199,7 @@ class RestPort:
         if record is None or record.state is not JobState.PENDING:
             return Outcome(action, Answer.GONE, "it no longer waits")
         if record.hold is not Hold.NONE:
-            return Outcome(
-                action, Answer.REFUSED, f"it is held ({record.reason}); unpinning would release it"
-            )
+            return Outcome(action, Answer.REFUSED, f"it is held ({record.reason}); unpinning would release it")
         return self._update(
             action,
             {"hold": False, "nice": action.nice, "site_factor": _SITE_FACTOR_OFFSET + action.site_factor},
@@ -310,7 +308,5 @@ def _errors(answer: Any) -> list[str]:
             number = entry.get("error_number") or entry.get("error_code") or entry.get("errno")
             if number or (key == "errors" and entry):
                 texts = (entry.get("error"), entry.get("description"), entry.get("why"))
-                found.append(
-                    ": ".join(dict.fromkeys(str(text) for text in texts if text)) or f"error {number}"
-                )
+                found.append(": ".join(dict.fromkeys(str(text) for text in texts if text)) or f"error {number}")
     return found

@@ -40,9 +40,7 @@ def choose(cluster: ClusterName, openapi: Any, *, wanted: str | None) -> ServedA
     """
     paths = openapi.get("paths") if isinstance(openapi, Mapping) else None
     if not isinstance(paths, Mapping):
-        raise AnswerUnreadable(
-            cluster, "the answer to «GET /openapi.json» lists no paths; is it a slurmrestd?"
-        )
+        raise AnswerUnreadable(cluster, "the answer to «GET /openapi.json» lists no paths; is it a slurmrestd?")
     served = sorted({match[1] for match in map(_PATH.match, paths) if match}, key=_number)
     usable = [version for version in served if version in KNOWN]
     if wanted is not None and wanted not in served:

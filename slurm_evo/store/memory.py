@@ -49,8 +49,7 @@ class JobMemories(Database):
             How many.
         """
         with self._write() as session:
-            dropped = changed(session, delete(JobRow).where(JobRow.seen_at < unseen_since))
-            return dropped
+            return changed(session, delete(JobRow).where(JobRow.seen_at < unseen_since))
 
 
 def _row(memory: JobMemory) -> dict[str, Any]:

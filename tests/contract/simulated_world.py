@@ -62,9 +62,7 @@ class SimulatedWorld:
             reservation=reservation or "",
             comment=comment or "",
             clusters=tuple(clusters or ()),
-            components=(Submission(user=user, run_s=seconds, limit_s=limit_min * 60, gpus=gpus),)
-            if het
-            else (),
+            components=(Submission(user=user, run_s=seconds, limit_s=limit_min * 60, gpus=gpus),) if het else (),
         )
         return self.fleet.submit(cluster, asked).id
 

@@ -142,9 +142,7 @@ class LookingStories(Stories):
         number, gpus, gpu_type = NODES[cluster]
         view = tell.look(cluster)
         assert view.cluster == cluster == tell.world.port(cluster).name
-        assert [(node.gpus, node.gpu_type, node.up) for node in view.nodes] == [
-            (gpus, gpu_type, True)
-        ] * number
+        assert [(node.gpus, node.gpu_type, node.up) for node in view.nodes] == [(gpus, gpu_type, True)] * number
         assert view.gpus == number * gpus
         assert all(node.cpus >= gpus and node.memory_mb > 0 for node in view.nodes)
 
@@ -216,9 +214,7 @@ class LookingStories(Stories):
             assert set(job.nodelist) <= names
             assert job.started is not None
 
-    def test_what_must_not_be_moved_is_seen_as_such(
-        self, tell: Teller, fillers: dict[str, list[int]]
-    ) -> None:
+    def test_what_must_not_be_moved_is_seen_as_such(self, tell: Teller, fillers: dict[str, list[int]]) -> None:
         array = tell.listed("alpha", tell.submit("alpha", array="0-3"))
         assert array.array_id == array.id
         het = tell.submit("alpha", het=True)
@@ -303,9 +299,7 @@ class ActingStories(Stories):
         tell.world.release(self.home, key.id)
         tell.eventually(lambda: tell.listed(self.home, key).hold is Hold.NONE, "its owner can release it")
 
-    def test_a_job_that_has_started_is_gone_and_runs_on(
-        self, tell: Teller, fillers: dict[str, list[int]]
-    ) -> None:
+    def test_a_job_that_has_started_is_gone_and_runs_on(self, tell: Teller, fillers: dict[str, list[int]]) -> None:
         key = JobKey(ClusterName(self.home), fillers[self.home][0])
         before = tell.listed(self.home, key)
         assert tell.apply(Unpin(key, nice=3, site_factor=500)).answer is Answer.GONE
@@ -407,9 +401,7 @@ class FederationStories(Stories):
         assert job.hold is Hold.USER
         assert set(job.viable) == {"alpha", "beta"}
 
-    def test_a_started_or_cancelled_job_is_not_moved(
-        self, tell: Teller, fillers: dict[str, list[int]]
-    ) -> None:
+    def test_a_started_or_cancelled_job_is_not_moved(self, tell: Teller, fillers: dict[str, list[int]]) -> None:
         running = JobKey(ClusterName("alpha"), fillers["alpha"][0])
         elsewhere = (ClusterName("beta"),)
         assert tell.apply(SetClusters(running, elsewhere)).answer is Answer.GONE

@@ -146,17 +146,13 @@ class RealWorld:
         deadline = time.monotonic() + PATIENCE_S
         while self._running(cluster).issuperset(jobs) is False:
             if time.monotonic() > deadline:
-                raise AssertionError(
-                    f"{cluster} is not full: {command(cluster, 'squeue', '--local', '--all')}"
-                )
+                raise AssertionError(f"{cluster} is not full: {command(cluster, 'squeue', '--local', '--all')}")
             time.sleep(0.5)
         return jobs
 
     @staticmethod
     def _running(cluster: str) -> set[int]:
-        shown = command(
-            cluster, "squeue", "--local", "--all", "--noheader", "--states=RUNNING", "--format=%A"
-        )
+        shown = command(cluster, "squeue", "--local", "--all", "--noheader", "--states=RUNNING", "--format=%A")
         return {int(job) for job in re.findall(r"\d+", shown)}
 
     def hold(self, cluster: str, job: int) -> None:

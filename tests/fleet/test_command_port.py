@@ -26,9 +26,7 @@ def world() -> Iterator[RealWorld]:
 class StartedJobs:
     """What Slurm's own commands do with a job that has started."""
 
-    def test_a_job_that_has_started_is_gone_and_runs_on(
-        self, tell: Teller, fillers: dict[str, list[int]]
-    ) -> None:
+    def test_a_job_that_has_started_is_gone_and_runs_on(self, tell: Teller, fillers: dict[str, list[int]]) -> None:
         key = JobKey(ClusterName(self.home), fillers[self.home][0])  # type: ignore[attr-defined]
         before = tell.listed(key.cluster, key)
         assert tell.apply(Unpin(key, nice=3, site_factor=500)).answer is Answer.GONE

@@ -48,9 +48,7 @@ class TestActing(ActingStories):
     home = "delta"
     full = ("delta",)
 
-    def test_a_job_that_has_started_is_gone_and_runs_on(
-        self, tell: Teller, fillers: dict[str, list[int]]
-    ) -> None:
+    def test_a_job_that_has_started_is_gone_and_runs_on(self, tell: Teller, fillers: dict[str, list[int]]) -> None:
         key = JobKey(ClusterName("delta"), fillers["delta"][0])
         assert tell.apply(Unpin(key, nice=3, site_factor=500)).answer is Answer.GONE
         assert tell.apply(SetSiteFactor(key, 500)).answer is Answer.DONE

@@ -43,9 +43,7 @@ TEXT_READERS = (
         ),
     ),
 )
-ANSWERS = {
-    (release, name): answer(release, "alpha", name) for release in RELEASES for name, _ in JSON_READERS
-}
+ANSWERS = {(release, name): answer(release, "alpha", name) for release in RELEASES for name, _ in JSON_READERS}
 
 SLURMS_CHARACTERS = "[]{}(),:=/-+*.0123456789gpuresIDXn " + string.ascii_letters
 junk = st.recursive(
@@ -116,9 +114,7 @@ def test_damaged_text_is_read_or_unreadable_and_nothing_else(data):
         start = data.draw(st.integers(0, len(damaged)))
         end = data.draw(st.integers(start, min(len(damaged), start + 40)))
         damaged = (
-            damaged[:start]
-            + data.draw(st.text(alphabet=SLURMS_CHARACTERS + "|\n", max_size=20))
-            + damaged[end:]
+            damaged[:start] + data.draw(st.text(alphabet=SLURMS_CHARACTERS + "|\n", max_size=20)) + damaged[end:]
         )
     with contextlib.suppress(AnswerUnreadable):
         reader(ALPHA, damaged)

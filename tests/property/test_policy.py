@@ -100,9 +100,7 @@ def test_the_shipped_policy_passes_its_own_admission() -> None:
     ("text", "message"),
     [
         ("0 - wait", "falls as a job waits"),
-        ("mul(mul(limit * limit * limit * limit * limit, limit * limit * limit * limit * limit), "
-         "mul(limit * limit * limit * limit * limit, limit * limit * limit * limit * limit)) * 1e200 * 1e100",
-         "not a finite number"),
+        ("limit * limit * limit * limit * limit * limit * limit * 1e270", "not a finite number"),
         ("wait / (wait * wait / 1000000 + 1)", "falls as a job waits"),
     ],
 )  # fmt: skip

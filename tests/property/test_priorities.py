@@ -64,5 +64,5 @@ def test_newcomers_on_top_find_room_for_long() -> None:
 
 
 def test_more_jobs_than_numbers_is_said() -> None:
-    with pytest.raises(ValueError, match="3 jobs .* band of 2"):
+    with pytest.raises(ValueError, match=r"3 jobs .* band of 2"):
         assign([None, None, None], 2)

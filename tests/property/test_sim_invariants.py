@@ -25,7 +25,6 @@ def replays(draw):
     return jobs, fleet, replay(jobs, fleet, policy, draw(ALLOCATIONS), draw(RULES))
 
 
-
 @CALM
 @given(replays())
 def test_no_node_and_no_cluster_is_ever_overfull(replayed):
@@ -114,9 +113,7 @@ def test_running_limits_are_kept_on_each_cluster(replayed):
 @given(workloads(), st.sampled_from(list(Backfill)))
 def test_no_cluster_idles_while_the_first_in_line_could_run(jobs, backfill):
     fleet = FleetShape.uniform(clusters=3, nodes=2, gpus=4)
-    free = Workload(
-        submit=jobs.submit, runtime=jobs.runtime, limit=jobs.limit, gpus=np.maximum(jobs.gpus, 1)
-    )
+    free = Workload(submit=jobs.submit, runtime=jobs.runtime, limit=jobs.limit, gpus=np.maximum(jobs.gpus, 1))
     done = replay(free, fleet, Policy.parse("wait"), Race(), Rules.every_event(backfill))
     for now in np.unique(np.concatenate([done.start, done.end])):
         waiting = np.flatnonzero((free.submit <= now) & (done.start > now))

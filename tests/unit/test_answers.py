@@ -112,9 +112,7 @@ class TestARealQueue:
 
 def test_the_default_partition_is_told_by_the_newer_versions_only():
     by_release = {
-        release: [
-            p.default for p in parse_partitions(ALPHA, answer(release, "alpha", "rest_partitions.json"))
-        ]
+        release: [p.default for p in parse_partitions(ALPHA, answer(release, "alpha", "rest_partitions.json"))]
         for release in RELEASES
     }
     assert by_release == {"24.11": [False, False], "26.05": [True, False]}

@@ -241,10 +241,7 @@ class TestRunningCommands:
         assert ran == Ran(3, "out\n", "err\n")
 
     def test_output_that_is_no_utf8_is_kept(self):
-        assert (
-            self.run(r"import sys; sys.stdout.buffer.write(b'a\xffb')").stdout
-            == "a\N{REPLACEMENT CHARACTER}b"
-        )
+        assert self.run(r"import sys; sys.stdout.buffer.write(b'a\xffb')").stdout == "a\N{REPLACEMENT CHARACTER}b"
 
     def test_a_command_that_asks_gets_no_answer(self):
         assert self.run("import sys; print(len(sys.stdin.read()))").stdout == "0\n"

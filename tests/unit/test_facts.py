@@ -50,9 +50,7 @@ def test_a_duration_that_is_none(shown):
 def test_the_configuration_of_a_real_controller(release):
     config = parse_config(ALPHA, text(release, "alpha", "config.txt"))
     assert config.as_of is not None
-    told = facts_of(
-        ALPHA, config, parse_federation(text(release, "alpha", "federation.txt")), now=config.as_of
-    )
+    told = facts_of(ALPHA, config, parse_federation(text(release, "alpha", "federation.txt")), now=config.as_of)
     assert told.version.startswith(release)
     assert told.multifactor
     assert told.priority_weights == {

@@ -119,9 +119,7 @@ def test_a_slurmrestd_that_is_away_is_asked_a_few_times(token):
 
 
 def test_a_slurmctld_behind_it_that_is_away(token):
-    error = {
-        "errors": [{"error_number": 1800, "error": "Unable to contact slurm controller (connect failure)"}]
-    }
+    error = {"errors": [{"error_number": 1800, "error": "Unable to contact slurm controller (connect failure)"}]}
     with pytest.raises(ClusterUnreachable, match="did not reach Slurm: Unable to contact"):
         port(recorded_slurmrestd("26.05", jobs=httpx2.Response(500, json=error)), token).look()
 
@@ -230,9 +228,7 @@ def test_unpinning_is_one_update(token):
         (job_answer(job_state=["RUNNING"]), Answer.GONE),
         (httpx2.Response(200, json={"jobs": [], "errors": []}), Answer.GONE),
         (
-            httpx2.Response(
-                404, json={"errors": [{"error_number": 2017, "error": "Invalid job id specified"}]}
-            ),
+            httpx2.Response(404, json={"errors": [{"error_number": 2017, "error": "Invalid job id specified"}]}),
             Answer.GONE,
         ),
         (httpx2.Response(200, text="no JSON"), Answer.UNKNOWN),
@@ -248,9 +244,7 @@ def test_a_job_that_must_not_be_unpinned_is_not(token, job, expected):
     ("update", "expected"),
     [
         (
-            httpx2.Response(
-                404, json={"errors": [{"error_number": 2017, "error": "Invalid job id specified"}]}
-            ),
+            httpx2.Response(404, json={"errors": [{"error_number": 2017, "error": "Invalid job id specified"}]}),
             Answer.GONE,
         ),
         (

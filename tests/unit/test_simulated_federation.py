@@ -248,9 +248,7 @@ def test_only_members_are_viable(full: SimulatedFleet, clusters: list[str]) -> N
 
 
 @pytest.mark.parametrize("wishes", [{"held": True}, {"begin_s": 600}])
-def test_the_site_factor_of_a_job_that_may_not_start_cannot_be_read(
-    full: SimulatedFleet, wishes: dict
-) -> None:
+def test_the_site_factor_of_a_job_that_may_not_start_cannot_be_read(full: SimulatedFleet, wishes: dict) -> None:
     key = submit(full, **wishes)
     full.update("alpha", key.id, site_factor=5)
     assert record(full, "alpha", key).site_factor is None

@@ -28,9 +28,7 @@ def one_cluster(nodes: int = 1, gpus: int = 4, **options) -> SimulatedFleet:
 
 
 def job(gpus: int = 4, run_s: int = 100, **wishes) -> Submission:
-    return Submission(
-        **{"user": "ada", "qos": "high", "gpus": gpus, "run_s": run_s, "limit_s": 1000} | wishes
-    )
+    return Submission(**{"user": "ada", "qos": "high", "gpus": gpus, "run_s": run_s, "limit_s": 1000} | wishes)
 
 
 def seen(fleet: SimulatedFleet, key: JobKey) -> Job:
@@ -47,9 +45,7 @@ def test_a_job_runs_for_its_own_time_and_is_killed_at_its_limit() -> None:
     short = fleet.submit("solo", job(gpus=1, run_s=100, limit_s=200))
     long = fleet.submit("solo", job(gpus=1, run_s=300, limit_s=200))
     fleet.advance_to_s(1000)
-    assert [
-        (fleet.jobs[key].started, fleet.jobs[key].ended, fleet.jobs[key].ending) for key in (short, long)
-    ] == [
+    assert [(fleet.jobs[key].started, fleet.jobs[key].ended, fleet.jobs[key].ending) for key in (short, long)] == [
         (1, 101, "COMPLETED"),
         (1, 201, "TIMEOUT"),
     ]

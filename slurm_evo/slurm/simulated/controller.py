@@ -113,11 +113,7 @@ class Controller:
         return (
             self._partition_rejection(asked, partitions, user.account)
             or self._reservation_rejection(asked)
-            or (
-                ""
-                if self._could_ever_fit(asked, partitions)
-                else "Requested node configuration is not available"
-            )
+            or ("" if self._could_ever_fit(asked, partitions) else "Requested node configuration is not available")
         )
 
     def _partition_rejection(self, asked: Submission, names: tuple[str, ...], account: str) -> str:
@@ -290,9 +286,7 @@ class Controller:
 
     def _usable(self, record: Record, now: int) -> list[int]:
         """Nodes that are up, in its partitions, of its GPU type and not reserved against it."""
-        nodes = [
-            node for node in self._nodes_of(record.partitions, record.asked.gpu_type) if self.node_up[node]
-        ]
+        nodes = [node for node in self._nodes_of(record.partitions, record.asked.gpu_type) if self.node_up[node]]
         if not self.reservations:
             return nodes
         name, end = record.asked.reservation, now + record.limit_s

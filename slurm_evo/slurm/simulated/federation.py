@@ -112,9 +112,7 @@ class Federation:
         fed.active = {winner.cluster}
         fed.undelivered.clear()
 
-    def update(
-        self, record: Record, *, site_factor: int | None, nice: int | None, priority: int | None
-    ) -> None:
+    def update(self, record: Record, *, site_factor: int | None, nice: int | None, priority: int | None) -> None:
         """One job update without ``Clusters=``, at the origin and broadcast to all siblings (edge 4).
 
         ``priority=INFINITE`` ends direct-priority mode and a hold, and resets Nice unless ``nice`` is
@@ -149,9 +147,7 @@ class Federation:
             or origin.het_id is not None
         )
 
-    def _send(
-        self, origin: Record, name: str, now: int, *, pinned: int | None, nice: int | None = None
-    ) -> None:
+    def _send(self, origin: Record, name: str, now: int, *, pinned: int | None, nice: int | None = None) -> None:
         fed = _fed(origin)
         fed.active.add(name)
         there = self.controllers[name]

@@ -348,9 +348,7 @@ class SimulatedFleet:
         spec = self.controllers[cluster].spec
         self._schedule_at(self._now + SCHED_DELAY_S, cluster, backfill=False)
         if spec.backfill:
-            self._schedule_at(
-                (self._now // spec.bf_interval_s + 1) * spec.bf_interval_s, cluster, backfill=True
-            )
+            self._schedule_at((self._now // spec.bf_interval_s + 1) * spec.bf_interval_s, cluster, backfill=True)
 
     def _schedule_at(self, second: int, cluster: str, *, backfill: bool) -> None:
         if (cluster, backfill) not in self._due:
@@ -423,9 +421,7 @@ class SimulatedFleet:
         for record in self._dependents.get(key, []):
             before = len(record.waits_for)
             record.waits_for = [
-                (kind, other)
-                for kind, other in record.waits_for
-                if other != key.id or not _satisfied(kind, job)
+                (kind, other) for kind, other in record.waits_for if other != key.id or not _satisfied(kind, job)
             ]
             if before and not record.waits_for and record.pending and record.cluster == key.cluster:
                 record.eligible = max(record.eligible, self._now)

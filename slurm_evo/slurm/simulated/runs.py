@@ -34,9 +34,7 @@ class Results:
     """Jobs that never ran: cancelled, or still waiting."""
 
 
-def without_federation(
-    fleet: FleetSpec, arrivals: Iterable[Arrival]
-) -> tuple[FleetSpec, tuple[Arrival, ...]]:
+def without_federation(fleet: FleetSpec, arrivals: Iterable[Arrival]) -> tuple[FleetSpec, tuple[Arrival, ...]]:
     """The same clusters on their own, first come first served, each job where its user sent it.
 
     That is the cluster it was submitted at, or the first of the user's own ``-M``. Backfill stays on, so

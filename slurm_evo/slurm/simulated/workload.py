@@ -139,9 +139,7 @@ def _parts(fleet: FleetSpec) -> dict[str, float]:
     return {first.name: crowd} | {other.name: left * other.gpus / rest for other in others}
 
 
-def _scaled(
-    runs: npt.NDArray[np.float64], gpus: npt.NDArray[np.int64], wanted: float
-) -> npt.NDArray[np.float64]:
+def _scaled(runs: npt.NDArray[np.float64], gpus: npt.NDArray[np.int64], wanted: float) -> npt.NDArray[np.float64]:
     """Running times stretched until they ask for ``wanted`` GPU-seconds, inside their bounds."""
     if not len(runs):
         return runs

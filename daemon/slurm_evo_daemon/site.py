@@ -1,0 +1,88 @@
+"""From the configuration to everything a cycle needs: journal, ports, policy."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+
+from slurm_evo.config import Settings, load
+from slurm_evo.model import ConfigError, PolicyError, StoreError
+from slurm_evo.policy import Policy, admitted
+from slurm_evo.slurm.connect import connect
+from slurm_evo.store import Journal
+from slurm_evo_daemon.cycle import Surroundings
+from slurm_evo_daemon.loop import InForce, utc_now
+
+
+def open_journal(settings: Settings) -> Journal:
+    """The journal of the configuration; its folder is made if it is missing.
+
+    Raises:
+        StoreError: it cannot be opened; says what to change.
+    """
+    if not settings.store.url:
+        try:
+            settings.state_dir.mkdir(parents=True, exist_ok=True, mode=0o750)
+        except OSError as failure:
+            raise StoreError(
+                f"{settings.state_dir} cannot be made ({failure.strerror}); "
+                "set store.state_dir to a folder that can be written"
+            ) from failure
+    return Journal.open(settings.store_url, password_file=settings.store.password_file)
+
+
+def policy_of(settings: Settings, journal: Journal | None = None) -> Policy:
+    """The policy to rank by: one that was promoted, else the configured one, else the shipped one.
+
+    Raises:
+        PolicyError: it is refused, with the reason and where it was read.
+        ConfigError: its file cannot be read.
+    """
+    promoted = journal.active_policy() if journal is not None else None
+    if promoted is not None:
+        return _admitted(promoted.text, f"policy {promoted.id}")
+    if settings.policy.file is not None:
+        return _admitted(_text(settings.policy.file), str(settings.policy.file))
+    if settings.policy.expression:
+        return _admitted(settings.policy.expression, "policy.expression")
+    return Policy.default()
+
+
+def _admitted(text: str, where: str) -> Policy:
+    try:
+        return admitted(text)
+    except PolicyError as failure:
+        raise PolicyError(f"{where}: {failure}") from failure
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as failure:
+        raise ConfigError(f"policy.file: {file} cannot be read: {failure}") from failure
+
+
+@contextmanager
+def at_site(config: Path | None) -> Iterator[tuple[Surroundings, InForce]]:
+    """Ports, journal and clocks of the configuration, closed at the end."""
+    settings = load(config)
+    with open_journal(settings) as journal:
+        force = InForce(settings, policy_of(settings, journal))
+        ports = connect(settings, utc_now)
+        rng = np.random.default_rng(settings.optimizer.seed)
+        try:
+            yield Surroundings(ports, journal, utc_now, time.monotonic, rng), force
+        finally:
+            for port in ports.values():
+                port.close()
+
+
+def holder(settings: Settings) -> str:
+    """This daemon's name for the lease: a restart on the same host takes its own former lease over."""
+    return f"{socket.gethostname()}:{settings.state_dir}:{os.geteuid()}"
