@@ -3,25 +3,14 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from slurm_evo.cli.options import ConfigOption, JsonOption
+
 if TYPE_CHECKING:
     from slurm_evo_daemon.demo import Contestant
-
-ConfigOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--config",
-        "-c",
-        envvar="SLURM_EVO_CONFIG",
-        show_default=False,
-        help="The TOML file; without one /etc/slurm-evo/slurm-evo.toml, else simulated clusters.",
-    ),
-]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
 
 
 def register(app: typer.Typer) -> None:

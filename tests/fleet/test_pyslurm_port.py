@@ -83,7 +83,10 @@ def _look_or_error(port: PyslurmPort) -> ClusterUnreachable | None:
 
 def test_a_worker_that_dies_in_the_middle_leaves_the_answer_unknown() -> None:
     port = PyslurmPort(
-        ClusterName("delta"), slurm_conf=slurm_conf("delta"), worker=("sh", "-c", "read line; exit 1"), run=as_operator
+        ClusterName("delta"),
+        slurm_conf=slurm_conf("delta"),
+        worker=("sh", "-c", "read line; exit 1"),
+        run=as_operator,
     )
     outcome = port.apply(SetSiteFactor(JobKey(ClusterName("delta"), 1), 5))
     assert outcome.answer is Answer.UNKNOWN
