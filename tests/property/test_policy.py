@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from slurm_evo.model import PolicyError
 from slurm_evo.policy import TERMINALS, Policy, admitted, problems
 from slurm_evo.policy.expression import ARITY, Call, Constant, Name, Node
-from slurm_evo.policy.machine import BLOCK
+from slurm_evo.policy.machine_kernel import BLOCK
 from slurm_evo.policy.plain import score
 
 NAMES = [terminal.name for terminal in TERMINALS]
