@@ -30,7 +30,7 @@ from slurm_evo_daemon.cycle import Surroundings, cycle
 from slurm_evo_daemon.report import CycleReport
 
 CYCLE_S = 300
-BUDGET_S = 0.02
+BUDGET_S = 0.03
 """Of real time for the search in each of hundreds of cycles; a daemon that has 30 s between two takes more."""
 HIGH_WEIGHT = 4.0
 """What a job of QOS high counts in the demonstration."""

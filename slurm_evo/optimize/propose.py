@@ -58,7 +58,10 @@ def propose(
     front = evolve(queue, judge, rng=rng, stop=stop)
 
     def gain_of(judged: Judged) -> float:
-        return gain(judged.scores, nothing.scores, objectives)
+        """The mean gain over the futures; a candidate that loses in any of them counts by its worst."""
+        pairs = zip(judged.futures, nothing.futures, strict=True)
+        each = [gain(scores, before, objectives) for scores, before in pairs]
+        return min(each) if min(each) < 0 else sum(each) / len(each)
 
     best = max(front, key=lambda judged: (gain_of(judged), -judged.scores.moves))
     if gain_of(best) <= SAME:
