@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from alembic import command
 from alembic.config import Config
@@ -17,11 +18,17 @@ _LOCK = 5_308_416_001
 """Ours alone among the advisory locks of the database."""
 
 
-def upgrade(engine: Engine) -> None:
-    """Run the missing migrations in one transaction, one process at a time.
+def upgrade(engine: Engine, where: str) -> None:
+    """Run the missing migrations, one process at a time; in one transaction, where the database can.
+
+    MariaDB commits each change of a table by itself: back up before an upgrade.
+
+    Args:
+        engine: of the journal, its transactions writing ones.
+        where: the journal's URL without its password, for errors.
 
     Raises:
-        StoreError: the schema is one this version does not know.
+        StoreError: the schema is one this version does not know, or the server is one it cannot use.
     """
     config = Config()
     config.set_main_option("script_location", str(MIGRATIONS).replace("%", "%%"))
@@ -30,6 +37,7 @@ def upgrade(engine: Engine) -> None:
     with engine.connect() as connection:
         # Most often there is nothing to do, and a reader need not wait for a writer to learn it.
         reader = connection.execution_options(slurm_evo_writes=False)
+        _check_server(reader, where)
         current = _current(reader)
     if current == newest:
         return
@@ -38,13 +46,24 @@ def upgrade(engine: Engine) -> None:
         current = _current(connection)
         if current is not None and current not in {script.revision for script in known.walk_revisions()}:
             raise StoreError(
-                f"The journal {engine.url.render_as_string(hide_password=True)} has schema {current}, "
+                f"The journal {where} has schema {current}, "
                 f"which is newer than this slurm-evo (it knows up to {newest}): "
                 "install the version that wrote it, or restore the backup taken before the upgrade"
             )
         config.attributes["connection"] = connection
         command.upgrade(config, "head")
         _let_others(connection)
+
+
+def _check_server(connection: Connection, where: str) -> None:
+    """MySQL speaks MariaDB's protocol, but has no INSERT ... RETURNING, which journals actions."""
+    dialect: Any = connection.dialect
+    if dialect.name in {"mysql", "mariadb"} and not dialect.is_mariadb:
+        version = ".".join(map(str, dialect.server_version_info))
+        raise StoreError(
+            f"The journal {where} is on MySQL {version}, which slurm-evo cannot use; "
+            "take MariaDB (10.6 or newer), PostgreSQL or SQLite"
+        )
 
 
 def _current(connection: Connection) -> str | None:
