@@ -23,10 +23,9 @@ WAIT_S = 30
 DRIVERS = {
     "sqlite": "sqlite",
     "postgresql": "postgresql+psycopg",
-    "mysql": "mysql+pymysql",
     "mariadb": "mariadb+pymysql",
 }
-EXTRAS = {"postgresql": "postgres", "mysql": "mysql", "mariadb": "mysql"}
+EXTRAS = {"postgresql": "postgres", "mariadb": "mysql"}
 _WRITES = "slurm_evo_writes"
 
 T = TypeVar("T")
@@ -104,7 +103,7 @@ class Database:
         others = [column.name for column in table.columns if column.name not in keys]
         # Bulk upserts have no common SQL: each dialect has its own insert construct.
         statement: Any
-        if self._engine.dialect.name in {"mysql", "mariadb"}:
+        if self._engine.dialect.name == "mariadb":
             statement = mysql.insert(table)
             statement = statement.on_duplicate_key_update({name: statement.inserted[name] for name in others})
         else:
@@ -162,6 +161,9 @@ def _address(url: str, password_file: Path | None) -> URL:
             "postgresql://user@host/database or mariadb://user@host/database, "
             "and put the password into store.password_file"
         ) from None
+    if address.get_backend_name() == "mysql":
+        # MariaDB's older name. On a real MySQL, which has no INSERT ... RETURNING, SQLAlchemy now says so.
+        address = address.set(drivername=address.drivername.replace("mysql", "mariadb", 1))
     kind = address.get_backend_name()
     if kind not in DRIVERS:
         raise StoreError(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from alembic import command
 from alembic.config import Config
@@ -28,7 +27,7 @@ def upgrade(engine: Engine, where: str) -> None:
         where: the journal's URL without its password, for errors.
 
     Raises:
-        StoreError: the schema is one this version does not know, or the server is one it cannot use.
+        StoreError: the schema is one this version does not know.
     """
     config = Config()
     config.set_main_option("script_location", str(MIGRATIONS).replace("%", "%%"))
@@ -37,7 +36,6 @@ def upgrade(engine: Engine, where: str) -> None:
     with engine.connect() as connection:
         # Most often there is nothing to do, and a reader need not wait for a writer to learn it.
         reader = connection.execution_options(slurm_evo_writes=False)
-        _check_server(reader, where)
         current = _current(reader)
     if current == newest:
         return
@@ -55,17 +53,6 @@ def upgrade(engine: Engine, where: str) -> None:
         _let_others(connection)
 
 
-def _check_server(connection: Connection, where: str) -> None:
-    """MySQL speaks MariaDB's protocol, but has no INSERT ... RETURNING, which journals actions."""
-    dialect: Any = connection.dialect
-    if dialect.name in {"mysql", "mariadb"} and not dialect.is_mariadb:
-        version = ".".join(map(str, dialect.server_version_info))
-        raise StoreError(
-            f"The journal {where} is on MySQL {version}, which slurm-evo cannot use; "
-            "take MariaDB (10.6 or newer), PostgreSQL or SQLite"
-        )
-
-
 def _current(connection: Connection) -> str | None:
     return MigrationContext.configure(connection).get_current_revision()
 
@@ -77,7 +64,7 @@ def _wait_for_others(connection: Connection) -> None:
     """
     if connection.dialect.name == "postgresql":
         connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
-    elif connection.dialect.name in {"mysql", "mariadb"}:
+    elif connection.dialect.name == "mariadb":
         got = connection.execute(text("SELECT GET_LOCK('slurm_evo_schema', 60)")).scalar()
         if got != 1:
             raise StoreError("Another process has been changing the journal's schema for a minute; try again")
@@ -85,5 +72,5 @@ def _wait_for_others(connection: Connection) -> None:
 
 def _let_others(connection: Connection) -> None:
     # MariaDB's named locks outlive the transaction; PostgreSQL's and SQLite's end with it.
-    if connection.dialect.name in {"mysql", "mariadb"}:
+    if connection.dialect.name == "mariadb":
         connection.execute(text("SELECT RELEASE_LOCK('slurm_evo_schema')"))
