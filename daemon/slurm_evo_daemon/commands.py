@@ -93,12 +93,12 @@ def daemon(
     from slurm_evo import telemetry
     from slurm_evo.config import load as load_settings
     from slurm_evo_daemon.loop import InForce, Signals, run
-    from slurm_evo_daemon.site import at_site, holder, policy_of
+    from slurm_evo_daemon.site import alone, at_site, holder, policy_of
 
     log = telemetry.configure()
     signals = Signals()
     signals.install()
-    with at_site(config) as (around, force):
+    with alone(load_settings(config)), at_site(config) as (around, force):
 
         def read_again() -> InForce:
             return InForce(_dry(load_settings(config), dry_run), force.policy)
