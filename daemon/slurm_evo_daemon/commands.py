@@ -267,10 +267,13 @@ def withdraw(
     if as_json:
         typer.echo(json.dumps(rows))
         return
+    if not rows:
+        typer.echo("Nothing to put back: every pending job is as its user left it.")
+        return
     from rich.console import Console
 
     from slurm_evo_daemon.screens import history_table
 
     Console().print(history_table(rows))
-    if not really and rows:
+    if not really:
         typer.echo("Nothing was sent. Add --really to send it.")
