@@ -140,8 +140,6 @@ def test_the_daemon_stops_when_asked_and_lets_no_second_one_in(env: dict[str, st
             time.sleep(0.2)
         second = run(env, "daemon", "--once", code=3)
         assert "runs already" in second.stderr
-        refused = run(env, "withdraw", "--really", code=3)
-        assert "a daemon acts on this fleet" in refused.stderr
         first.send_signal(signal.SIGHUP)
         first.send_signal(signal.SIGTERM)
         assert first.wait(timeout=60) == 0
