@@ -64,6 +64,26 @@ def test_it_ends_when_the_process_that_started_it_is_killed() -> None:
         time.sleep(0.05)
 
 
+def test_a_request_of_a_dead_daemon_is_not_carried_out() -> None:
+    """It was written before the worker could even ask to die with the daemon."""
+    library = "types.SimpleNamespace(Jobs=types.SimpleNamespace(load=lambda **_: print('done')), RPCError=OSError)"
+    program = ARGV[2].replace(LIBRARY, library)
+    read, write = os.pipe()
+    os.close(read)
+    worker = subprocess.run(
+        [sys.executable, "-c", program],
+        env=ENV,
+        input='{"id": 1, "do": "jobs"}\n',
+        stdout=write,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    os.close(write)
+    # What libraries print goes to standard error: nothing was asked of this one.
+    assert (worker.returncode, worker.stderr) == (0, "")
+
+
 def _alive(pid: int) -> bool:
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
