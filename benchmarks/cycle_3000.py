@@ -62,7 +62,9 @@ def main() -> None:
     settings: dict[str, Any] = {"moves": {"enabled": False}, "priority": {"recalc_s": 100_000}}
     with tempfile.TemporaryDirectory() as folder:
         steered = Steered(make_port, Path(folder), settings)
+        steered.settings = Settings.model_validate({"moves": {"enabled": True}})
         _decide_once(steered)  # compiled code and worker processes are there from now on
+        steered.settings = Settings.model_validate(settings)
         rows = []
         for name in ("first", "nothing new", "a tenth resubmitted", "layer 1 on"):
             if name == "layer 1 on":
