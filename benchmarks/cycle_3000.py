@@ -22,6 +22,7 @@ from real_world import command
 from steered import Steered
 from test_edges import make_port
 
+from slurm_evo.config import Settings
 from slurm_evo_daemon.decide import decide
 from slurm_evo_daemon.priorities import fewest_updates
 
@@ -50,7 +51,7 @@ def _sbatch(user: str, *words: str) -> None:
 
 
 def main() -> None:
-    """Submit, cycle three times, print a JSON line."""
+    """Submit, cycle four times, print a JSON line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--jobs", type=int, default=3000)
     parser.add_argument("--seed", type=int, default=1)
@@ -61,9 +62,13 @@ def main() -> None:
     settings: dict[str, Any] = {"moves": {"enabled": False}, "priority": {"recalc_s": 100_000}}
     with tempfile.TemporaryDirectory() as folder:
         steered = Steered(make_port, Path(folder), settings)
+        steered.settings = Settings.model_validate({"moves": {"enabled": True}})
         _decide_once(steered)  # compiled code and worker processes are there from now on
+        steered.settings = Settings.model_validate(settings)
         rows = []
-        for name in ("first", "nothing new", "a tenth resubmitted"):
+        for name in ("first", "nothing new", "a tenth resubmitted", "layer 1 on"):
+            if name == "layer 1 on":
+                steered.settings = Settings.model_validate({**settings, "moves": {"enabled": True}})
             if name.startswith("a tenth"):
                 shown = command("alpha", "squeue", "--local", "-h", "-t", "PD", "-u", "ada", "-o", "%A").split()
                 command("alpha", "scancel", *shown[: given.jobs // 10])
@@ -77,7 +82,8 @@ def main() -> None:
             seconds = {phase: round(value, 3) for phase, value in report.seconds.items()}
             rows.append(
                 {"cycle": name, "pending": report.counts["pending"], "seconds": seconds, "sent": sent,
-                 "least_possible": least, "updates_per_s": round(sent / max(report.seconds["act"], 1e-9))}
+                 "least_possible": least, "sets_changed": report.counts["sets_changed"],
+                 "updates_per_s": round(sent / max(report.seconds["act"], 1e-9))}
             )  # fmt: skip
             print(rows[-1], flush=True)
         steered.close()

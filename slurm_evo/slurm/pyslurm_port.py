@@ -15,6 +15,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from typing import Any
 
@@ -39,6 +40,9 @@ _BESIDE = ("JobID", "State", "cronjob", "tres-alloc", "tres-per-job", "tres-per-
            "tres-per-socket", "Dependency")  # fmt: skip
 """What pyslurm does not tell, or tells without the types of GPUs."""
 _NONE = ("N/A", "(null)", "NULL")
+_STARTER = ThreadPoolExecutor(max_workers=1, thread_name_prefix="pyslurm-start")
+"""Starts every worker. Linux tells a child that its parent died when the *thread* that made it ends
+(prctl(2), PR_SET_PDEATHSIG): a worker made in one of the daemon's short-lived threads would end with it."""
 
 
 class PyslurmPort(CommandPort):
@@ -218,9 +222,9 @@ class Worker:
             return self._process
         self._stop()
         try:
-            self._process = subprocess.Popen(
-                self._argv, env=self._env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=-1
-            )
+            self._process = _STARTER.submit(
+                subprocess.Popen, self._argv, env=self._env, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+            ).result()
         except OSError as failure:
             raise ClusterUnreachable(
                 self._cluster, f"the pyslurm worker could not be started: {failure.strerror or failure}"

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import select
 import signal
 import sys
 from collections.abc import Callable
@@ -116,11 +117,20 @@ def answer(pyslurm: Any, request: dict[str, Any]) -> dict[str, Any]:
 
 
 def serve(requests: IO[str], answers: IO[str], load: Callable[[], Any]) -> None:
-    """Answer until the requests end."""
+    """Answer until the requests end, or nobody waits for an answer any more: what is left is then not done."""
     pyslurm = load()
     for line in requests:
+        if _nobody_reads(answers):
+            return
         request = json.loads(line)
         print(json.dumps({"id": request["id"], **answer(pyslurm, request)}), file=answers, flush=True)
+
+
+def _nobody_reads(answers: IO[str]) -> bool:
+    """The daemon died before this process could ask to die with it, and its request is still in the pipe."""
+    pipe = select.poll()
+    pipe.register(answers, 0)  # errors are told without being asked for: POLLERR, no reader (poll(2))
+    return bool(pipe.poll(0))
 
 
 def load() -> Any:
@@ -137,7 +147,10 @@ def main() -> None:
     own = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     sys.stdin.reconfigure(encoding="utf-8")  # type: ignore[union-attr]
-    serve(sys.stdin, own, load)
+    try:
+        serve(sys.stdin, own, load)
+    except BrokenPipeError:
+        os._exit(0)  # as above, a moment later; an ordinary end would try to write the answer once more
 
 
 if __name__ == "__main__":

@@ -8,12 +8,17 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from real_world import MEMBERS, command, slurm_conf
+from real_world import MEMBERS, OPERATOR, command, slurm_conf
 
-WAY = "pyslurm" if importlib.util.find_spec("pyslurm") else "command"
+from slurm_evo.store import Journal
+
+WAY = os.environ.get("FLEET_WAY") or ("pyslurm" if importlib.util.find_spec("pyslurm") else "command")
+"""The way in that the stories use; ``FLEET_WAY=command`` tells them through Slurm's commands."""
 
 
 @dataclass
@@ -23,6 +28,7 @@ class DaemonProcess:
     folder: Path
     period_s: float = 2.0
     budget_s: float = 0.3
+    cooldown_s: float = 10.0
     process: subprocess.Popen[bytes] | None = None
     starts: int = 0
 
@@ -31,8 +37,13 @@ class DaemonProcess:
         """Its configuration file."""
         return self.folder / "slurm-evo.toml"
 
-    def configure(self, extra: str = "") -> None:
-        """Write the configuration: quick cycles, and clusters that the user's -M does not bind."""
+    def configure(self, extra: str = "", *, moves: bool = True) -> None:
+        """Write the configuration: quick cycles, and clusters that the user's -M does not bind.
+
+        Args:
+            extra: more TOML.
+            moves: whether new ones are planned; those under way are brought to their end either way.
+        """
         clusters = "".join(
             f'[[clusters]]\nname = "{name}"\nway = "{WAY}"\nslurm_conf = "{slurm_conf(name)}"\n'
             for name in (*MEMBERS, "delta")
@@ -40,22 +51,38 @@ class DaemonProcess:
         self.config.write_text(
             f'[cycle]\nperiod_s = {self.period_s}\nlease_s = 20.0\n[store]\nstate_dir = "{self.folder}"\n'
             f"[optimizer]\nbudget_s = {self.budget_s}\nmargin = 0.01\n"
-            "[moves]\ncooldown_s = 10\nconfirm_s = 10\nstranded_s = 4\nmax_per_cycle = 100\n"
+            f"[moves]\nenabled = {str(moves).lower()}\ncooldown_s = {self.cooldown_s}\n"
+            "confirm_s = 10\nstranded_s = 4\nmax_per_cycle = 100\n"
             f"respect_user_clusters = false\n[priority]\nrecalc_s = 30\n{extra}\n{clusters}"
         )
-        subprocess.run(["chown", "-R", "slurm-evo", str(self.folder)], check=True)
+        self._hand_over()
 
-    def argv(self, *words: str) -> list[str]:
-        """The command line of any slurm-evo command under this configuration."""
+    def _hand_over(self) -> None:
+        subprocess.run(["chown", "-R", OPERATOR, str(self.folder)], check=True)
+
+    @contextmanager
+    def journal(self) -> Iterator[Journal]:
+        """Its journal, while it does not run."""
+        journal = Journal.open(f"sqlite:///{self.folder}/journal.sqlite")
+        try:
+            yield journal
+        finally:
+            journal.close()
+            self._hand_over()
+
+    def _words(self, *words: str) -> list[str]:
         config = ("--config", str(self.config))
         python = ("env", "NUMBA_CACHE_DIR=/tmp/numba-slurm-evo", sys.executable)
-        return ["runuser", "-u", "slurm-evo", "--", *python, "-m", "slurm_evo_daemon", *words, *config]
+        return [*python, "-m", "slurm_evo_daemon", *words, *config]
 
     def start(self) -> None:
         """Start it."""
         self.starts += 1
         with (self.folder / "daemon.log").open("ab") as log:
-            self.process = subprocess.Popen(self.argv("daemon"), stderr=log, stdout=log, start_new_session=True)
+            # No runuser between us: signals go to the daemon itself, and its workers see that it died.
+            self.process = subprocess.Popen(
+                self._words("daemon"), stderr=log, stdout=log, user=OPERATOR, group=OPERATOR, extra_groups=()
+            )
 
     def until_started(self, seconds: float = 60.0) -> None:
         """Wait until this start of it says that it runs."""
@@ -66,12 +93,9 @@ class DaemonProcess:
             time.sleep(0.05)
 
     def end(self, number: int = signal.SIGTERM) -> None:
-        """Stop it by a signal (to all its processes if it is SIGKILL) and wait."""
+        """Stop it by a signal and wait."""
         assert self.process is not None
-        if number == signal.SIGKILL:
-            os.killpg(self.process.pid, number)
-        else:
-            subprocess.run(["pkill", f"-{int(number)}", "-f", "slurm_evo_daemon daemon"], check=False)
+        self.process.send_signal(number)
         self.process.wait(timeout=60)
         self.process = None
 
@@ -81,7 +105,10 @@ class DaemonProcess:
 
     def run(self, *words: str) -> subprocess.CompletedProcess[str]:
         """Run another command."""
-        return subprocess.run(self.argv(*words), capture_output=True, text=True, check=False)
+        return subprocess.run(
+            self._words(*words), capture_output=True, text=True, check=False,
+            user=OPERATOR, group=OPERATOR, extra_groups=(),
+        )  # fmt: skip
 
 
 def open_jobs(states: str = "PENDING,RUNNING,COMPLETING") -> set[int]:

@@ -110,6 +110,7 @@ def sprio(cluster: str, job: int) -> tuple[int, int] | None:
 
 
 def shown(cluster: str, job: int, field: str) -> str:
-    """One field of ``scontrol show job``."""
-    text = command(cluster, "scontrol", "--oneliner", "show", "job", str(job), check=False)
+    """One field of the cluster's own record; without --local scontrol shows the origin's (scontrol(1))."""
+    local = ("scontrol", "--local", "--all", "--oneliner")
+    text = command(cluster, *local, "show", "job", str(job), check=False)
     return next((word.split("=", 1)[1] for word in text.split() if word.startswith(f"{field}=")), "")
