@@ -119,4 +119,6 @@ def test_a_score_is_told_by_its_factors() -> None:
 
 
 def test_the_formula_can_be_typeset() -> None:
-    assert Policy.default().latex() == r"\frac{v \cdot \left(w + 60\right)}{r \cdot \max\left(g, 1\right)}"
+    formula = Policy.parse("weight * (wait + 60) / (runtime * max(gpus, 1))").latex()
+    assert formula == r"\frac{v \cdot \left(w + 60\right)}{r \cdot \max\left(g, 1\right)}"
+    assert Policy.default().latex() == r"\frac{v \cdot \left(w + 60\right)}{\sqrt{\sqrt{r}}}"

@@ -42,13 +42,8 @@ def applied(records: list[Job], decision: Decision) -> list[Job]:
     return [replace(record, site_factor=values.get(record.id, record.site_factor)) for record in records]
 
 
-def test_shorter_and_smaller_jobs_rank_first_and_weights_count() -> None:
-    records = [
-        job(1, limit_s=7200),
-        job(2, limit_s=600),
-        job(3, limit_s=7200, qos="high"),
-        job(4, gpus=8, limit_s=600),
-    ]
+def test_shorter_jobs_rank_first_and_weights_count() -> None:
+    records = [job(1, limit_s=7200), job(2, limit_s=600), job(3, limit_s=7200, qos="high"), job(4, limit_s=1200)]
     decision = decided(records, {**STILL, "weights": {"qos": {"high": 100.0}}})
     assert [decision.ranks[key(number)].place for number in (3, 2, 4, 1)] == [1, 2, 3, 4]
     values = [decision.ranks[key(number)].site_factor for number in (1, 4, 2, 3)]
