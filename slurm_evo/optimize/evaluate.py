@@ -24,6 +24,8 @@ class Judged:
     where: IntArray
     futures: tuple[Scores, ...]
     """Its scores in each future."""
+    every_start_s: tuple[FloatArray, ...]
+    """Its start times in each future, the first among them."""
 
     @property
     def scores(self) -> Scores:
@@ -76,7 +78,7 @@ class Judge:
             scores = tuple(
                 self._scores(masks, starts, where, future) for future, (starts, where) in enumerate(told)
             )
-            self._known[key] = Judged(masks, *told[0], scores)
+            self._known[key] = Judged(masks, *told[0], scores, tuple(starts for starts, _ in told))
         return self._known[key]
 
     def _forecast(self, masks: MaskArray, future: int) -> tuple[FloatArray, IntArray]:
