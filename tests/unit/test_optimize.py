@@ -135,6 +135,20 @@ def test_small_cases_come_within_two_percent_of_the_best_of_each_objective(seed:
         assert found <= best + 0.02 * abs(best)
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_no_changed_job_is_asked_to_wait_for_others(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    waiting = [
+        job(number, gpus=int(rng.choice([1, 4, 8, 16])), limit_s=int(rng.integers(600, 40_000)), viable=MEMBERS)
+        for number in range(1, 15)
+    ]
+    busy = [running(200 + node, f"beta{node}", 8, float(rng.uniform(0.2, 3))) for node in (1, 2)]
+    plan = plan_of(queue_of([*full_alpha(), *busy, *waiting]), margin=0.0)
+    for placement in plan.changes:
+        before, after = placement.expected_start_before_s, placement.expected_start_s
+        assert before is None or (after is not None and after <= before + max(300.0, 0.05 * before))
+
+
 def _everything(queue: Queue, judge: Judge) -> list:
     """Every candidate: any set of allowed clusters for each job."""
     sets = range(1, 1 << len(queue.clusters))
