@@ -73,8 +73,8 @@ def contest(
     spec = sample_fleet()
     arrivals = sample_workload(np.random.default_rng(seed), spec, jobs=jobs, days=days, load=load)
     plain, alone = without_federation(spec, arrivals)
-    yield _run("each cluster alone, first come first served", plain, alone, days, progress)
-    yield _run("plain federation, Slurm's own priorities", spec, arrivals, days, progress)
+    yield _run("clusters alone, FIFO", plain, alone, days, progress)
+    yield _run("plain federation", spec, arrivals, days, progress)
     yield _with_daemon(settings, policy, spec, arrivals, days, seed, progress)
 
 
@@ -107,7 +107,7 @@ def _with_daemon(
     seed: int,
     progress: Callable[[str, float], None],
 ) -> Contestant:
-    name = "with slurm-evo"
+    name = "slurm-evo"
     fast = settings.model_copy(
         update={
             "weights": settings.weights.model_copy(update={"qos": {"high": HIGH_WEIGHT}}),

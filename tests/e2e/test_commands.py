@@ -81,9 +81,7 @@ def test_withdraw_says_when_there_is_nothing_to_put_back(env: dict[str, str]) ->
 
 def test_the_demo_ends_with_the_three_contestants(env: dict[str, str]) -> None:
     found = json.loads(run(env, "demo", "--jobs", "60", "--days", "0.3", "--json").stdout)
-    assert [row["name"].split(",")[0] for row in found] == [
-        "each cluster alone", "plain federation", "with slurm-evo",
-    ]  # fmt: skip
+    assert [row["name"] for row in found] == ["clusters alone, FIFO", "plain federation", "slurm-evo"]
     assert len({row["jobs"] for row in found}) == 1
     assert found[0]["updates"] == found[1]["updates"] == 0
     assert found[2]["updates"] > 0
