@@ -77,7 +77,7 @@ class DaemonProcess:
 
     def start(self) -> None:
         """Start it."""
-        self.starts += 1
+        self.starts = self._said("daemon.started") + 1  # the folder may have seen other daemons
         with (self.folder / "daemon.log").open("ab") as log:
             # No runuser between us: signals go to the daemon itself, and its workers see that it died.
             self.process = subprocess.Popen(
@@ -87,7 +87,7 @@ class DaemonProcess:
     def until_started(self, seconds: float = 60.0) -> None:
         """Wait until this start of it says that it runs."""
         deadline = time.monotonic() + seconds
-        while self.log().count("daemon.started") < self.starts:
+        while self._said("daemon.started") < self.starts:
             if time.monotonic() > deadline:
                 raise AssertionError(f"the daemon did not start: {self.log()[-2000:]}")
             time.sleep(0.05)
@@ -98,6 +98,9 @@ class DaemonProcess:
         self.process.send_signal(number)
         self.process.wait(timeout=60)
         self.process = None
+
+    def _said(self, event: str) -> int:
+        return self.log().count(event) if (self.folder / "daemon.log").exists() else 0
 
     def log(self) -> str:
         """What it said so far."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pwd
+import time
 from pathlib import Path
 
 import pytest
@@ -85,5 +86,8 @@ def test_the_daemon_needs_no_more_than_an_operator(folder: Path) -> None:
         status = Path(f"/proc/{daemon.process.pid}/status").read_text()
         ids = next(line.split()[1:] for line in status.splitlines() if line.startswith("Uid:"))
         assert set(ids) == {str(pwd.getpwnam(OPERATOR).pw_uid)}
+        time.sleep(2 * daemon.period_s)
     finally:
         daemon.end()
+    last = json.loads(next(line for line in reversed(daemon.log().splitlines()) if "cycle.done" in line))
+    assert (last["mode"], last["clusters_seen"], last["refused"]) == ("live", 4, 0)
