@@ -13,6 +13,7 @@ from slurm_evo.model import (
     ClusterPort,
     JobKey,
     Outcome,
+    SetClusters,
 )
 from slurm_evo.store import Intent, JobMemory, Journal, Lease
 from slurm_evo_daemon import moves
@@ -83,6 +84,12 @@ def act(
         for job in jobs:
             job.result()
     learned = _learn(outcomes, dict(memories), clock(), refusal_s)
+    for outcome in outcomes:
+        key = outcome.action.job
+        if outcome.answer is not Answer.DONE and not isinstance(outcome.action, SetClusters) and key in memories:
+            # The SiteFactor is still the old one, and so is the age in it.
+            points = known[key].age_points if key in known else 0
+            learned[key] = learned.get(key, memories[key]).but(age_points=points)
     journal.remember(learned.values())
     journal.settle(ids, outcomes, now=clock())
     return tuple(outcomes)

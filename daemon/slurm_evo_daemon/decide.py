@@ -32,6 +32,8 @@ class Rank:
     """The value that puts it there."""
     before: int | None
     """The value seen."""
+    age_points: int = 0
+    """Points in it that make up for age lost by a move."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +97,10 @@ def decide(
             intents.append(Intent(action=step.action, before=before, reason=step.note))
     unpinned = {intent.action.job for intent in intents if isinstance(intent.action, Unpin)}
     intents += _pushes(ranks, unpinned, settings)
+    for intent in intents:
+        key = intent.action.job
+        if isinstance(intent.action, SetSiteFactor | Unpin) and key in ranks:
+            memories[key] = memories[key].but(age_points=ranks[key].age_points)
     return Decision(verdicts, now, plan, ranks, memories, tuple(intents), notes)
 
 
@@ -205,10 +211,14 @@ def _rank(
         keys = keys[-settings.priority.band :]  # noqa: PLW2901 - the lowest stay unranked where the band is full
         seen = [_seen_site_factor(pending[key], memories[key]) for key in keys]
         restored = [_restored_age(memories[key], view, settings) for key in keys]
-        plain = [None if value is None else value - extra for value, extra in zip(seen, restored, strict=True)]
+        # What was sent for lost age is taken off to see the place, and what is due now is put on.
+        plain = [
+            None if value is None else value - memories[key].age_points
+            for key, value in zip(keys, seen, strict=True)
+        ]
         values = priorities.assign(plain, settings.priority.band)
         for place, (key, value, extra, before) in enumerate(zip(keys, values, restored, seen, strict=True)):
-            ranks[key] = Rank(len(keys) - place, len(keys), now.score_of[key], value + extra, before)
+            ranks[key] = Rank(len(keys) - place, len(keys), now.score_of[key], value + extra, before, extra)
     return ranks
 
 

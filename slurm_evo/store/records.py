@@ -98,6 +98,8 @@ class JobMemory:
     """The last value Slurm accepted from us; None if never sent."""
     age_lost_s: float = 0.0
     """Seconds of waiting that a move took out of Slurm's age factor."""
+    age_points: int = 0
+    """Points of priority in ``site_factor`` that make up for the lost age."""
     moved_at: datetime | None = None
     """When its viable set was last changed."""
     moves: int = 0

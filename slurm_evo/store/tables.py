@@ -165,6 +165,7 @@ class JobRow(Table):
     seen_at: Mapped[datetime] = mapped_column(UtcDateTime, index=True)
     site_factor: Mapped[int | None] = mapped_column(BigInteger)
     age_lost_s: Mapped[float]
+    age_points: Mapped[int] = mapped_column(BigInteger)
     moved_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     moves: Mapped[int]
     wanted: Mapped[list[str] | None] = mapped_column(JSON(none_as_null=True))

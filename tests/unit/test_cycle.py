@@ -30,7 +30,7 @@ from slurm_evo_daemon.report import CycleReport
 SETTINGS = Settings.model_validate(
     {
         "moves": {"respect_user_clusters": False, "cooldown_s": 0, "confirm_s": 60, "stranded_s": 60},
-        "optimizer": {"budget_s": 0.2, "margin": 0.01},
+        "optimizer": {"budget_s": 0.03, "margin": 0.01},
     }
 )
 
@@ -56,9 +56,9 @@ class Site:
         if self.dies_at is not None and self.calls >= self.dies_at:
             raise Death
 
-    def run(self) -> CycleReport:
-        """One live cycle, a minute after the last."""
-        self.fleet.advance(self.fleet.now + timedelta(seconds=60))
+    def run(self, after_s: float = 60) -> CycleReport:
+        """One live cycle, by default a minute after the last."""
+        self.fleet.advance(self.fleet.now + timedelta(seconds=after_s))
         ports: dict[ClusterName, ClusterPort] = {
             ClusterName(name): Watched(SimulatedPort(self.fleet, name), self) for name in self.fleet.controllers
         }
@@ -187,10 +187,10 @@ def test_a_job_that_starts_or_ends_between_look_and_act_is_gone_and_nothing_else
 
 def finish(site: Site) -> None:
     """Cycle until every job has run."""
-    for _ in range(400):
+    for _ in range(100):
         if not site.fleet.busy:
             return
-        site.run()
+        site.run(after_s=600)
     raise AssertionError("some job never ran")
 
 

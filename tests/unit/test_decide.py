@@ -109,6 +109,25 @@ def test_lost_age_is_made_up_for_in_the_site_factor() -> None:
     assert with_age - without.ranks[key(1)].site_factor == 500
 
 
+def test_a_lone_job_gets_its_lost_age_on_top_of_what_it_has_and_only_once() -> None:
+    def seen(site_factor: int) -> FleetView:
+        records = siblings(
+            1, "beta", viable=("beta",), submitted=NOW - timedelta(hours=1), site_factor=site_factor
+        )
+        view = fleet(records)
+        facts = replace(view.seen[0].facts, priority_weights={"age": 1000}, priority_max_age_s=7 * 86_400)
+        return FleetView(NOW, (replace(view.seen[0], facts=facts), *view.seen[1:]))
+
+    memory = JobMemory(
+        key=key(1), submitted=NOW - timedelta(days=3.5, hours=1), asked=names("alpha"), seen_at=NOW, moves=1,
+        age_lost_s=3.5 * 86_400,
+    )  # fmt: skip
+    decision = decided(seen(1000), known={key(1): memory})
+    assert decision.ranks[key(1)].site_factor == 1500
+    again = decided(seen(1500), known={key(1): decision.memories[key(1)]})
+    assert again.intents == ()
+
+
 def test_a_job_that_is_being_unpinned_gets_its_site_factor_with_it() -> None:
     records = [
         job(1, flags=frozenset({"REVOKED"}), viable=("beta",)),

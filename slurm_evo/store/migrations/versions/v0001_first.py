@@ -59,6 +59,7 @@ def _create_jobs() -> None:
         sa.Column("seen_at", UtcDateTime(), nullable=False),
         sa.Column("site_factor", sa.BigInteger(), nullable=True),
         sa.Column("age_lost_s", sa.Double(), nullable=False),
+        sa.Column("age_points", sa.BigInteger(), nullable=False),
         sa.Column("moved_at", UtcDateTime(), nullable=True),
         sa.Column("moves", sa.Integer(), nullable=False),
         sa.Column("wanted", sa.JSON(none_as_null=True), nullable=True),
