@@ -31,12 +31,12 @@ TRIES = 30
 class Recipe:
     """How an evolution is run."""
 
-    islands: int = 4
+    islands: int = 2
     population: int = 32
     """On each island."""
     children: int = 24
     """New policies tried in each generation of each island."""
-    generations: int = 24
+    generations: int = 32
     migrate_every: int = 4
     """Generations between two exchanges of policies."""
     migrants: int = 3
