@@ -2,10 +2,10 @@
 
     python benchmarks/predictors.py --data DIRECTORY
 
-DIRECTORY holds ubhpc/workload_week.events.gz and swf_hpc/{CTC-SP2-1996-3.1-cln,HPC2N-2002-2.2-cln}.swf.gz. Each job is
-predicted from jobs that ended before it was submitted; the last quarter of each log is judged. Boosting
-(scikit-learn's histogram gradient boosting, absolute error of the logarithm) is trained once on jobs that ended before
-the judged part began, with the user's last two running times and our own prediction among its features.
+DIRECTORY holds ubhpc/workload_week.events.gz and swf_hpc/{CTC-SP2-1996-3.1-cln,HPC2N-2002-2.2-cln}.swf.gz. Each
+job is predicted from jobs that ended before it was submitted; the last quarter of each log is judged. Boosting
+(scikit-learn's histogram gradient boosting, absolute error of the logarithm) is trained once on jobs that ended
+before the judged part began, with the user's last two running times and our own prediction among its features.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Training on Microsoft's Philly log: is the front better than what people wrote, for every seed?
 
-Trained and chosen on 2017-10-02 to 10-16, judged once on 10-16 to 10-30. Eleven clusters with a fifth of the nodes,
-a federation race, EASY backfill at every event. The log has no weight, limit or estimate; they are drawn: weight
-1, 2 or 4 with probability 0.6, 0.3, 0.1; limit = running time x exp(|N(0, 1.5)|) x 1.05 + 60 s, up to whole hours and
-at most 7 days; estimate = running time x exp(N(0, 0.8)). Jobs over 32 GPUs are left out, running times capped at 7
-days. Every figure on the judge window is a mean over several draws.
+Trained and chosen on 2017-10-02 to 10-16, judged once on 10-16 to 10-30. Eleven clusters with a fifth of the
+nodes, a federation race, EASY backfill at every event. The log has no weight, limit or estimate; they are
+drawn: weight 1, 2 or 4 with probability 0.6, 0.3, 0.1; limit = running time x exp(|N(0, 1.5)|) x 1.05 + 60 s,
+up to whole hours and at most 7 days; estimate = running time x exp(N(0, 0.8)). Jobs over 32 GPUs are left out,
+running times capped at 7 days. Every figure on the judge window is a mean over several draws.
 
     python benchmarks/train_philly.py --data DIRECTORY [--seeds 1 2 3 4 5] [--minutes 10] [--workers 2]
 
@@ -130,8 +130,8 @@ def train(seed: int, args: argparse.Namespace, train_on: Problem) -> Evolved:
     def tell(now: object) -> None:
         p = asdict(now)  # type: ignore[call-overload]
         print(
-            f"  {p['done']}/{p['total']} {p['seconds']:.0f} s, {p['simulations']} simulations, front {p['front']}, "
-            f"best average {p['best_average']:.3f}, best maximum {p['best_maximum']:.3f}, "
+            f"  {p['done']}/{p['total']} {p['seconds']:.0f} s, {p['simulations']} simulations, "
+            f"front {p['front']}, best average {p['best_average']:.3f}, best maximum {p['best_maximum']:.3f}, "
             f"hypervolume {p['hypervolume']:.4f}",
             flush=True,
         )

@@ -54,7 +54,8 @@ def boosted(
         return limits
     model = HistGradientBoostingRegressor(loss="absolute_error", max_iter=200, random_state=0)
     model.fit(table[known], np.log(np.maximum(ran_s[known], 1.0)))
-    return np.minimum(np.exp(model.predict(table)), limits)
+    found: Floats = np.minimum(np.exp(model.predict(table)), limits)
+    return found
 
 
 def _numbered(words: list[str]) -> Floats:

@@ -67,14 +67,16 @@ def user_last_two(jobs: Sequence[Asked], submit_s: Floats, end_s: Floats, ran_s:
         past[jobs[place].user] = [*past.get(jobs[place].user, [])[-1:], float(ran_s[place])]
 
     in_order(submit_s, end_s, asked=asked, ended=ended)
-    return np.maximum(found, 1.0)
+    at_least: Floats = np.maximum(found, 1.0)
+    return at_least
 
 
 def accuracy(predicted_s: Floats, ran_s: Floats) -> dict[str, float]:
     """How good predictions are: 1 is perfect in ``accuracy``, 0 in the others.
 
-    ``accuracy`` is the mean of the smaller over the larger of prediction and truth; ``log_error`` the mean absolute
-    error of the natural logarithm; ``mean_error_h`` of the hours; ``rank_loss`` 1 minus Spearman's correlation.
+    ``accuracy`` is the mean of the smaller over the larger of prediction and truth; ``log_error`` the mean
+    absolute error of the natural logarithm; ``mean_error_h`` of the hours; ``rank_loss`` 1 minus Spearman's
+    correlation.
     """
     truth, guess = np.maximum(ran_s, 1.0), np.maximum(predicted_s, 1.0)
     places = [np.argsort(np.argsort(values, kind="stable"), kind="stable") for values in (truth, guess)]

@@ -1,8 +1,8 @@
 """Running times from the user's own past: the narrowest group of like jobs that is known well enough.
 
 Users repeat themselves: Tsafrir, Etsion, Feitelson, «Backfilling Using System-Generated Predictions Rather than
-User Runtime Estimates», TPDS 2007. Plain data and standard library: the daemon loads it as JSON and teaches it each
-job that ends.
+User Runtime Estimates», TPDS 2007. Plain data and standard library: the daemon loads it as JSON and teaches it
+each job that ends.
 """
 
 from __future__ import annotations
