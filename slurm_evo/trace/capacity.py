@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from slurm_evo.model import ConfigError
+from slurm_evo.model import ConfigError, TraceError
 from slurm_evo.sim.fleet import FleetShape, NodeShape
 from slurm_evo.sim.workload import FOREVER, MAX_CLUSTERS
 from slurm_evo.slurm.facts import seconds_of
@@ -222,9 +222,14 @@ def estimate(trace: Trace, gpus_per_node: int = 8) -> Capacity:
     """A guess, for a trace whose fleet nobody knows: what each cluster had in use at its busiest moment.
 
     Devices are GPUs, or cores where no job asks for GPUs. It is too small if the fleet was never full.
+
+    Raises:
+        TraceError: no job ran.
     """
     jobs = trace.jobs.filter(pl.col("runtime").is_not_null())
     column = "gpus" if int(jobs["gpus"].sum()) else "cpus"
+    if not len(jobs):
+        raise TraceError("no job is left to simulate", file=trace.name)
     clusters = {}
     for (name,), part in jobs.group_by(["cluster"], maintain_order=True):
         size = part[column].to_numpy()

@@ -20,6 +20,7 @@ import numpy as np
 import polars as pl
 
 from slurm_evo.model import TraceError
+from slurm_evo.sim.workload import Ints
 from slurm_evo.trace.capacity import Capacity
 from slurm_evo.trace.table import SCHEMA, Trace
 
@@ -54,7 +55,7 @@ def generate(fleet: Capacity, *, days: float, load: float, users: int = 120, see
     """A history for a fleet. Deterministic for a seed.
 
     Args:
-        fleet: whose GPUs are to be used; nobody asks for more than half of its largest cluster.
+        fleet: whose GPUs are to be used; nobody asks for more than half of the cluster they submit to.
         days: from a Monday on.
         load: GPU-seconds asked over GPU-seconds there are; above 1 the queue grows.
         users: how many there are.
@@ -67,9 +68,9 @@ def generate(fleet: Capacity, *, days: float, load: float, users: int = 120, see
     if not (0 < days <= 3650 and 0 < load <= 10 and 1 <= users <= 100_000) or not gpus.sum():
         raise TraceError("needs a fleet with GPUs, 0 to 3,650 days, a load of 0 to 10, and a user")
     rng = np.random.default_rng(seed)
-    names = _names(fleet, users, rng)
-    popularity = rng.permutation((np.arange(len(names)) + 1.0) ** -0.9)
     homes = rng.choice(len(gpus), size=users, p=gpus / gpus.sum())
+    names = _names(fleet, homes, rng)
+    popularity = rng.permutation((np.arange(len(names)) + 1.0) ** -0.9)
     goal = load * float(gpus.sum()) * days * DAY
     rows: list[Row] = []
     work = 0.0
@@ -89,13 +90,12 @@ def generate(fleet: Capacity, *, days: float, load: float, users: int = 120, see
     return Trace.of(table, f"generated-{seed}")
 
 
-def _names(fleet: Capacity, users: int, rng: np.random.Generator) -> list[_Name]:
-    largest = int(fleet.shape.gpus.max())
-    sizes = [size for size in SIZES if size <= max(largest // 2, 1)]
-    share = np.array(SHARES[: len(sizes)]) / sum(SHARES[: len(sizes)])
+def _names(fleet: Capacity, homes: Ints, rng: np.random.Generator) -> list[_Name]:
     types = [name for name in fleet.gpu_types if name]
     names: list[_Name] = []
-    for user in range(users):
+    for user, home in enumerate(homes.tolist()):
+        sizes = [size for size in SIZES if size <= max(int(fleet.shape.gpus[home]) // 2, 1)]
+        share = np.array(SHARES[: len(sizes)]) / sum(SHARES[: len(sizes)])
         pace = MEDIAN_S * np.exp(rng.normal(0, SPREAD_OF_USERS))
         caution = 1.0 + np.exp(rng.normal(2.0, 1.0))
         bound = str(rng.choice(types)) if len(types) > 1 and rng.random() < 0.15 else ""
@@ -116,7 +116,7 @@ def _names(fleet: Capacity, users: int, rng: np.random.Generator) -> list[_Name]
 def _sweep(
     name: _Name,
     fleet: Capacity,
-    homes: np.ndarray[tuple[int, ...], np.dtype[np.int64]],
+    homes: Ints,
     first: int,
     rng: np.random.Generator,
 ) -> list[Row]:

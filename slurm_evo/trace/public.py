@@ -8,6 +8,7 @@ import shlex
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import NoReturn
 
 from slurm_evo.model import TraceError
 from slurm_evo.slurm.facts import seconds_of
@@ -138,9 +139,16 @@ def read_openb(file: Path, *, strict: bool = False) -> Reading:
     return rows.reading()
 
 
+class _Quiet(argparse.ArgumentParser):
+    """A parser that raises instead of writing to the terminal and leaving."""
+
+    def error(self, message: str) -> NoReturn:
+        raise ValueError(message)
+
+
 def _sbatch() -> argparse.ArgumentParser:
     """The options that occur in UB-HPC's events file."""
-    parser = argparse.ArgumentParser(add_help=False, exit_on_error=False, allow_abbrev=False)
+    parser = _Quiet(add_help=False, exit_on_error=False, allow_abbrev=False)
     parser.add_argument("-dt", type=float, required=True)
     parser.add_argument("-e")
     parser.add_argument("-sim-walltime", dest="runs", type=float, required=True)
@@ -178,7 +186,7 @@ def read_ubhpc(file: Path, *, strict: bool = False) -> Reading:
             in_range = all(
                 0 <= value <= cells.LONGEST for value in (options.dt, options.runs, options.ntasks, nodes)
             )
-        except (argparse.ArgumentError, SystemExit, ValueError) as error:
+        except (argparse.ArgumentError, ValueError) as error:
             rows.bad(line, "all", str(error) or "is no submission")
             continue
         strange = [word for word in unknown if word.startswith("-")]
