@@ -12,6 +12,8 @@ from slurm_evo.trace.table import KEPT_STATES, SCHEMA
 
 NOT_OVER = frozenset(("PENDING", "RUNNING", "SUSPENDED", "RESIZING", "COMPLETING", "CONFIGURING", "SIGNALING"))
 REVOKED = "REVOKED"
+MOST_TASKS = 100_000
+"""Array tasks in one row; a damaged row must not fill the memory. Slurm's MaxArraySize is 1,001 by default."""
 EXTRA: dict[str, type[pl.DataType]] = {"het": pl.String, "row": pl.Int64}
 """Columns needed only while rows are joined."""
 
@@ -72,6 +74,9 @@ def keep(rows: Rows, record: Record) -> None:
     if times is None:
         return
     wait, runtime = times
+    if record.tasks > MOST_TASKS:
+        rows.bad(line, "JobID", f"stands for {record.tasks} array tasks, more than {MOST_TASKS}")
+        return
     if record.tasks > 1:
         rows.note("stands for several array tasks", line, record.job)
     for task in range(record.tasks):

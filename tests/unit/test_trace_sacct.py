@@ -160,6 +160,7 @@ def test_a_job_cancelled_while_it_waited_has_no_running_time(tmp_path: Path) -> 
         ({"State": "?"}, "state"),
         ({"State": "DREAMING"}, "State"),
         ({"JobID": "one"}, "jobid"),
+        ({"JobID": "7_[1-999999999]"}, "JobID"),
         ({"ReqTRES": "gres/gpu=many"}, "reqtres"),
         ({"Submit": "Unknown", "Eligible": "Unknown"}, "Submit"),
     ],
