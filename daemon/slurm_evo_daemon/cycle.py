@@ -16,6 +16,7 @@ from slurm_evo_daemon import report
 from slurm_evo_daemon.act import act, recover
 from slurm_evo_daemon.decide import Decision, decide
 from slurm_evo_daemon.observe import observe
+from slurm_evo_daemon.predicting import Predicting
 from slurm_evo_daemon.report import CycleReport
 
 if TYPE_CHECKING:
@@ -33,6 +34,8 @@ class Surroundings:
     stopwatch: Callable[[], float]
     """Seconds, monotonic."""
     rng: np.random.Generator
+    predicting: Predicting | None = None
+    """Expected running times, if a predictor is configured."""
 
 
 def cycle(
@@ -55,7 +58,12 @@ def cycle(
     known = journal.jobs()
     if lease is not None:
         known = recover(journal, known, clock)
-    decision = decide(view, known, settings, policy, rng=around.rng, stopwatch=around.stopwatch)
+    if around.predicting is not None:
+        around.predicting.learn_from(view)
+    decision = decide(
+        view, known, settings, policy,
+        rng=around.rng, stopwatch=around.stopwatch, predicting=around.predicting,
+    )  # fmt: skip
     if decision.plan is not None:
         journal.record_plan(number, decision.plan, weights=settings.objectives.as_mapping())
     journal.record_refusals(

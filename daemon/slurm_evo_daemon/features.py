@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slurm_evo.config import Settings
-from slurm_evo.model import FleetJob, FleetView, JobKey
+from slurm_evo.model import FleetJob, FleetView, Job, JobKey
 from slurm_evo.policy import TERMINALS, Policy
 from slurm_evo.policy.features import JobColumns, feature_table
 from slurm_evo.store import JobMemory
@@ -40,11 +40,12 @@ def standing(
     memories: Mapping[JobKey, JobMemory],
     settings: Settings,
     policy: Policy,
+    expected_s: Callable[[Job], float] = lambda job: float(max(job.limit_s, 1)),
 ) -> Standing:
     """Score the pending jobs.
 
-    The running time of a job is taken to be its limit: what is known of every job without a history. Usage is
-    what the running jobs have used since they started.
+    The running time of a job is what ``expected_s`` says: its limit, which is known of every job, where no
+    predictor is configured. Usage is what the running jobs have used since they started.
     """
     jobs = list(pending)
     records = [job.job for job in jobs]
@@ -57,7 +58,7 @@ def standing(
     users = sorted({record.user for record in records} | {job.job.user for job in view.jobs.values()})
     number = {user: place for place, user in enumerate(users)}
     weight = [settings.weights.of(record.qos, record.partitions[0], record.account) for record in records]
-    runtime = [float(max(record.limit_s, 1)) for record in records]
+    runtime = [expected_s(record) for record in records]
     columns = JobColumns(
         since_s=np.array(since, np.float64),
         limit_s=np.array([record.limit_s for record in records], np.float64),

@@ -19,6 +19,7 @@ from slurm_evo.slurm.connect import connect
 from slurm_evo.store import Journal
 from slurm_evo_daemon.cycle import Surroundings
 from slurm_evo_daemon.loop import InForce, utc_now
+from slurm_evo_daemon.predicting import predicting_of
 
 
 def open_journal(settings: Settings) -> Journal:
@@ -75,10 +76,11 @@ def at_site(config: Path | None) -> Iterator[tuple[Surroundings, InForce]]:
     settings = load(config)
     with open_journal(settings) as journal:
         force = InForce(settings, policy_of(settings, journal))
+        predicting = predicting_of(settings)
         ports = connect(settings, utc_now)
         rng = np.random.default_rng(settings.optimizer.seed)
         try:
-            yield Surroundings(ports, journal, utc_now, time.monotonic, rng), force
+            yield Surroundings(ports, journal, utc_now, time.monotonic, rng, predicting), force
         finally:
             for port in ports.values():
                 port.close()
