@@ -1,4 +1,4 @@
-"""Evolution: the same for a seed, wherever it runs, however often it is interrupted; better than what it began with."""
+"""Evolution: the same for a seed wherever it runs, better than what it began with."""
 
 import json
 from dataclasses import asdict, replace

@@ -37,8 +37,9 @@ def test_sums_of_unlike_units_are_counted(text, faults):
 @pytest.mark.parametrize(
     "text",
     [
-        "wait", "-runtime", "-wait", "wait / runtime", "runtime / wait", "min(wait, 600)", "wait * (load - 0.5)",
-        "log(wait + 1) - log(runtime)", "weight * wait * wait", "1 / (600 - wait)", "7", "wait * wait * wait * wait",
+        "wait", "-runtime", "-wait", "wait / runtime", "runtime / wait", "min(wait, 600)",
+        "wait * (load - 0.5)", "log(wait + 1) - log(runtime)", "weight * wait * wait", "1 / (600 - wait)", "7",
+        "wait * wait * wait * wait",
         "user_pending - wait", "abs(wait - 3600)",
     ],
 )  # fmt: skip
@@ -63,7 +64,12 @@ def test_an_expression_of_too_many_terminals_is_not_sound():
 
 @pytest.mark.parametrize(
     ("text", "short"),
-    [("wait * (2 + 3)", "wait * 5"), ("neg(neg(wait))", "wait"), ("abs(abs(wait))", "abs(wait)"), ("wait", "wait")],
+    [
+        ("wait * (2 + 3)", "wait * 5"),
+        ("neg(neg(wait))", "wait"),
+        ("abs(abs(wait))", "abs(wait)"),
+        ("wait", "wait"),
+    ],
 )
 def test_folding_shortens(text, short):
     assert folded(Policy.parse(text)).text == short
