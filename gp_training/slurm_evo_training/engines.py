@@ -10,7 +10,7 @@ from slurm_evo.model import ConfigError
 from slurm_evo_training.evolution import Engine, EngineOf, settle
 from slurm_evo_training.fitness import Problem
 
-CONNECT_S = 30
+CONNECT_S = 20
 
 
 class _Client:
@@ -34,7 +34,7 @@ def dask_engine(address: str) -> EngineOf:
     except ModuleNotFoundError as error:
         raise ConfigError(f"needs {error.name}; install with: pip install 'slurm-evo[dask]'") from error
 
-    class Settles(WorkerPlugin):
+    class Settles(WorkerPlugin):  # type: ignore[misc,unused-ignore]  # untyped where it is not installed
         """Brings the problem to every worker, also to one that comes later."""
 
         name = "slurm-evo"
@@ -49,7 +49,7 @@ def dask_engine(address: str) -> EngineOf:
     @contextmanager
     def place(problem: Problem) -> Iterator[Engine | None]:
         try:
-            client = Client(address, timeout=CONNECT_S)  # type: ignore[no-untyped-call]  # partly typed
+            client = Client(address, timeout=CONNECT_S)  # type: ignore[no-untyped-call,unused-ignore]  # partly typed
         except (OSError, ValueError) as failure:
             raise ConfigError(f"--dask: no scheduler answers at {address}: {failure}") from failure
         with client:
