@@ -10,6 +10,7 @@ import numpy.typing as npt
 import polars as pl
 
 from slurm_evo.model import TraceError
+from slurm_evo.predict import Asked, Predictor
 from slurm_evo.sim.workload import FOREVER, Ints, Workload
 from slurm_evo.trace.capacity import Capacity
 from slurm_evo.trace.reading import cut_list
@@ -25,6 +26,8 @@ class Knows(StrEnum):
     """The user's time limit: all that Slurm knows."""
     NOISY = "noisy"
     """The true running time times a log-normal error, sigma 0.8: a middling predictor."""
+    PREDICTED = "predicted"
+    """What a predictor says that learns from this trace as its jobs end, and never sees the future."""
     TRUE = "true"
     """The true running time: nobody has it."""
 
@@ -97,7 +100,7 @@ def prepare(trace: Trace, fleet: Capacity, *, seed: int, choices: Choices | None
         submit=jobs["submit"].to_numpy() - int(jobs["submit"][0]),
         runtime=runtime,
         limit=limit,
-        estimate=_estimates(choices.knows, runtime, limit, rng, said),
+        estimate=_estimates(choices.knows, jobs, runtime, limit, rng, said),
         gpus=size,
         nodes=jobs["nodes"].to_numpy() * (len(fleet.shape.nodes) > 1),
         gpu_type=_one_type(jobs["gpu_type"], fleet),
@@ -126,13 +129,41 @@ def _limits(jobs: pl.DataFrame, runtime: Ints, rng: np.random.Generator, said: l
     return np.clip(limit, 1, FOREVER // 4).astype(np.int64)
 
 
-def _estimates(knows: Knows, runtime: Ints, limit: Ints, rng: np.random.Generator, said: list[str]) -> Ints:
+def _estimates(
+    knows: Knows, jobs: pl.DataFrame, runtime: Ints, limit: Ints, rng: np.random.Generator, said: list[str]
+) -> Ints:
     error = np.exp(rng.normal(0, 0.8, len(runtime)))
     if knows is Knows.LIMIT:
         return limit
-    said.append(f"policies know the {'true' if knows is Knows.TRUE else 'noisy (sigma 0.8)'} running time")
-    guess = runtime * (error if knows is Knows.NOISY else 1.0)
-    return np.clip(np.round(guess), 1, FOREVER // 4).astype(np.int64)
+    if knows is Knows.PREDICTED:
+        said.append("policies know what a predictor says that learns from the jobs ended before")
+        guess: npt.NDArray[np.float64] = predicted(jobs, runtime)
+    else:
+        said.append(f"policies know the {'true' if knows is Knows.TRUE else 'noisy (sigma 0.8)'} running time")
+        guess = runtime * (error if knows is Knows.NOISY else np.ones(len(runtime)))
+    return np.clip(np.round(np.minimum(guess, limit)), 1, FOREVER // 4).astype(np.int64)
+
+
+def asked_of(jobs: pl.DataFrame) -> list[Asked]:
+    """What was known of each job when it was submitted; cores stand in where it asked for no GPU."""
+    size = pl.when(pl.col("gpus") > 0).then("gpus").otherwise("cpus")
+    return [Asked(*row) for row in jobs.select("user", "name", "limit", size).iter_rows()]
+
+
+def predicted(jobs: pl.DataFrame, runtime: Ints) -> npt.NDArray[np.float64]:
+    """What a predictor would have said at each submission, (n,) seconds; it learns as jobs end, as recorded."""
+    predictor, asked = Predictor(), asked_of(jobs)
+    submit = jobs["submit"].to_numpy()
+    end = submit + jobs["wait"].to_numpy() + runtime
+    order = np.argsort(end, kind="stable")
+    guess = np.empty(len(jobs))
+    ended = 0
+    for job in range(len(jobs)):
+        while ended < len(order) and end[order[ended]] <= submit[job]:
+            predictor.learn(asked[order[ended]], int(runtime[order[ended]]))
+            ended += 1
+        guess[job] = predictor.predict(asked[job]).median_s
+    return guess
 
 
 def _weights(weights: Weights, n: int, rng: np.random.Generator, said: list[str]) -> npt.NDArray[np.float64]:

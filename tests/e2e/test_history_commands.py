@@ -92,7 +92,7 @@ def test_a_comparison_has_a_row_for_each_policy_and_allocation(month: Path, tmp_
         (("--from", "soon"), "--from: 'soon' is no day"),
         (("--from", "2036-01-01"), "no job is left to simulate"),
         (("--longest", "7 weeks"), "--longest: '7 weeks' is no time"),
-        (("--knows", "all"), "--knows: 'all' is none of limit, noisy, true"),
+        (("--knows", "all"), "--knows: 'all' is none of limit, noisy, predicted, true"),
         (("--scheduler", "pbs"), "no scheduler 'pbs'"),
         (("--divide-nodes", "0"), "divided by 1 or more"),
         (("--picture", "x.doc"), "x.doc: the picture cannot be written"),
