@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -13,8 +14,9 @@ from builders import NOW, fleet, job, key, siblings
 from trace_files import row, sacct_text
 
 from slurm_evo.model import ConfigError, JobState
-from slurm_evo.predict import Asked, Predictor, groups_of
+from slurm_evo.predict import Asked, Predictor, stem
 from slurm_evo.predict import predictor as limits
+from slurm_evo.predict.predictor import REMEMBERED
 from slurm_evo.trace import read
 from slurm_evo.trace.prepare import predicted
 from slurm_evo_daemon.learning import FILE, STEP, RunningTimes
@@ -22,58 +24,81 @@ from slurm_evo_daemon.learning import FILE, STEP, RunningTimes
 TRAIN = Asked(user="ada", name="train-7", limit_s=7200, gpus=4)
 
 
+def taught(*ended: tuple[Asked, float]) -> Predictor:
+    """A predictor that saw these jobs end, in this order."""
+    made = Predictor()
+    for asked, ran_s in ended:
+        made.learn(asked, ran_s)
+    return made
+
+
 def test_the_narrowest_group_that_has_seen_enough_says() -> None:
     other = replace(TRAIN, name="eval-1")
     stranger = replace(TRAIN, user="bob")
-    learned = Predictor.learned(
-        [(TRAIN, 100), (other, 5000), (other, 5200), (replace(TRAIN, name="train-8"), 300)]
+    known = taught((TRAIN, 100), (other, 5000), (other, 5200), (replace(TRAIN, name="train-8"), 400))
+    assert known.explain(replace(TRAIN, name="train-99")) == (
+        pytest.approx(200.0),
+        "2 jobs of the same user, name, limit, size",
     )
-    told = learned.predict(replace(TRAIN, name="train-99"))
-    assert (told.median_s, told.seen, told.group) == (200.0, 2, "u=ada n=train-# l=7200 g=4")
-    assert learned.predict(replace(other, gpus=1)).group == "u=ada l=7200"
-    assert learned.predict(stranger).group == "l=7200 g=4"
-    assert learned.predict(replace(stranger, limit_s=60)).median_s == 60.0, "never above the limit"
+    assert known.explain(replace(TRAIN, name="new"))[1] == "4 jobs of the same user, limit, size"
+    assert known.explain(replace(other, gpus=1))[1] == "4 jobs of the same user, limit"
+    assert known.explain(stranger)[1] == "4 jobs of the same limit, size"
+    assert known.predict(replace(stranger, limit_s=60)) == 60.0, "never above the limit"
 
 
 def test_nobody_seen_means_the_limit() -> None:
-    told = Predictor().predict(TRAIN)
-    assert (told.median_s, told.seen, told.group) == (7200.0, 0, "limit")
-    assert Predictor().predict(replace(TRAIN, limit_s=None)).median_s == 3600.0
-
-
-def test_quantiles_are_those_of_what_was_seen_lately() -> None:
-    learned = Predictor.learned([(TRAIN, 1)] * 50 + [(TRAIN, seconds) for seconds in range(100, 124)])
-    told = learned.predict(TRAIN)
-    assert told.seen == limits.KEEP == 24
-    assert (told.low_s, told.median_s, told.high_s) == pytest.approx(
-        tuple(np.quantile(range(100, 124), (0.2, 0.5, 0.8)))
-    )
-
-
-def test_what_was_learned_is_kept_as_data(tmp_path: Path) -> None:
-    learned = Predictor.learned([(TRAIN, 100), (TRAIN, 200), (replace(TRAIN, user="böb"), 7)])
-    learned.save(tmp_path / "t.json")
-    again = Predictor.load(tmp_path / "t.json")
-    assert again.groups() == learned.groups()
-    assert json.loads((tmp_path / "t.json").read_text())["groups"]["u=böb"] == [7]
+    assert Predictor().explain(TRAIN) == (7200.0, "its limit: no such job is known")
 
 
 @pytest.mark.parametrize(
-    "text", ["", "[]", '{"version": 9, "groups": {}}', '{"version": 1, "groups": {"all": ["soon"]}}', "\x00"]
+    ("names", "same"),
+    [(("train-7", "train-8"), True), (("a1b2c3d4 x", "ffee0011 x"), True), (("train", "eval"), False)],
 )
+def test_runs_of_one_thing_have_one_stem(names: tuple[str, str], same: bool) -> None:
+    assert (stem(names[0]) == stem(names[1])) is same
+
+
+def test_quantiles_are_those_of_what_was_seen_lately() -> None:
+    known = taught(*[(TRAIN, 1)] * 50, *[(TRAIN, seconds) for seconds in range(100, 100 + REMEMBERED)])
+    logs = np.log(np.arange(100, 100 + REMEMBERED))
+    for share in (0.2, 0.5, 0.8):
+        assert known.predict(TRAIN, share) == pytest.approx(np.exp(np.quantile(logs, share)))
+
+
+def test_what_makes_no_running_time_is_not_learned() -> None:
+    known = taught((TRAIN, float("nan")), (TRAIN, -1.0), (TRAIN, float("inf")))
+    assert known.learned == 0
+
+
+def test_what_was_learned_is_kept_as_data(tmp_path: Path) -> None:
+    known = taught((TRAIN, 100), (TRAIN, 200), (replace(TRAIN, user="böb"), 7))
+    known.save(tmp_path / "t.json")
+    again = Predictor.load(tmp_path / "t.json")
+    assert again.as_json() == known.as_json()
+    assert json.loads((tmp_path / "t.json").read_text())["learned"] == 3
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"format": 9}', '{"format": 1, "quantile": 0.5}', "\x00"])
 def test_a_damaged_file_is_refused_and_nothing_of_it_used(tmp_path: Path, text: str) -> None:
     (tmp_path / "t.json").write_text(text)
     with pytest.raises(ConfigError, match=r"t\.json: "):
         Predictor.load(tmp_path / "t.json")
 
 
+def test_a_running_time_that_is_no_number_is_refused(tmp_path: Path) -> None:
+    taught((TRAIN, 100)).save(tmp_path / "t.json")
+    text = (tmp_path / "t.json").read_text()
+    for wrong in ("NaN", "-5", '"soon"'):
+        (tmp_path / "t.json").write_text(text.replace("100.0", wrong))
+        with pytest.raises(ConfigError, match=r"t\.json"):
+            Predictor.load(tmp_path / "t.json")
+
+
 def test_groups_longest_not_used_are_forgotten_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "MOST_GROUPS", 20)
-    learned = Predictor()
-    for number in range(100):
-        learned.learn(replace(TRAIN, user=f"user{number}"), number)
-    assert len(learned) == 20
-    assert {"u=user99", "all", groups_of(TRAIN)[6]} <= set(learned.groups())
+    known = taught(*((replace(TRAIN, user=f"user{number}"), number) for number in range(100) for _ in (1, 2)))
+    assert "user" not in known.explain(replace(TRAIN, user="user79"))[1]
+    assert "user" in known.explain(replace(TRAIN, user="user99"))[1]
 
 
 def test_a_prediction_never_sees_the_future(tmp_path: Path) -> None:
@@ -83,8 +108,8 @@ def test_a_prediction_never_sees_the_future(tmp_path: Path) -> None:
     third = row(JobID="3", Submit="2026-03-01T11:00:00", Start="2026-03-01T12:00:00", End="2026-03-01T12:10:00")
     rows = [{**each, "Eligible": "", "Elapsed": ""} for each in (first, second, third)]
     jobs = read(sacct_text(tmp_path / "h.txt", rows)).trace.jobs
-    guess = predicted(jobs, jobs["runtime"].to_numpy())
-    assert guess.tolist() == [7200.0, 7200.0, 2100.0]
+    guess = predicted(jobs, jobs["runtime"].to_numpy(), jobs["limit"].to_numpy())
+    assert guess.tolist() == [7200.0, 7200.0, pytest.approx(np.sqrt(3600 * 600))]
 
 
 def ran(number: int, **changes: object) -> object:
@@ -96,7 +121,7 @@ def test_the_daemon_learns_from_jobs_it_sees_end() -> None:
     assert times.watch(fleet([ran(1), ran(2), ran(3)])) == 0
     done = job(2, state=JobState.DONE, started=NOW - timedelta(seconds=600), ended=NOW - timedelta(seconds=300))
     assert times.watch(fleet([ran(1), done])) == 2
-    assert sorted(times.predictor.groups()["all"]) == [300, 600]
+    assert sorted(seconds for seconds in times.predictor.as_json()["levels"][-1]["groups"]["7200"]) == [300, 600]
     assert times.watch(fleet([ran(1)])) == 0, "each end counts once"
 
 
@@ -113,11 +138,12 @@ def test_expectations_move_in_steps_and_stay_within_the_limit() -> None:
     times = RunningTimes()
     one = job(1, limit_s=7200)
     assert times.expected_s(one) == 7200.0
+    asked = Asked(user=one.user, name=one.name, limit_s=one.limit_s, gpus=one.gpus, cpus=one.cpus)
     for number in range(10):
-        times.predictor.learn(Asked(one.user, one.name, one.limit_s, one.gpus), 1000 + number)
+        times.predictor.learn(asked, 1000 + number)
     told = times.expected_s(one)
     assert 1000 / STEP < told < 1000 * STEP
-    times.predictor.learn(Asked(one.user, one.name, one.limit_s, one.gpus), 1020)
+    times.predictor.learn(asked, 1020)
     assert times.expected_s(one) == told
     assert times.expected_s(replace(one, limit_s=600)) <= 600
 
@@ -129,7 +155,25 @@ def test_what_the_daemon_learned_outlives_it(tmp_path: Path) -> None:
     times.watch(fleet([ran(1)]))
     times.watch(fleet([job(5)]))
     times.save(tmp_path)
-    assert RunningTimes.load(tmp_path).predictor.groups() == times.predictor.groups()
+    assert RunningTimes.load(tmp_path).predictor.as_json() == times.predictor.as_json()
+
+
+def test_a_trained_predictor_is_used_until_the_daemon_knows_more(tmp_path: Path) -> None:
+    trained = tmp_path / "trained.json"
+    taught((TRAIN, 100)).save(trained)
+    times = RunningTimes.load(tmp_path / "state", trained)
+    assert times.predictor.learned == 1
+    (tmp_path / "state").mkdir()
+    times.predictor.learn(TRAIN, 200)
+    times.save(tmp_path / "state")
+    os.utime(trained, (0, 0))
+    assert RunningTimes.load(tmp_path / "state", trained).predictor.learned == 2
+    assert Predictor.load(trained).learned == 1, "never written"
+    os.utime(trained)
+    os.utime(tmp_path / "state" / FILE, (0, 0))
+    assert RunningTimes.load(tmp_path / "state", trained).predictor.learned == 1, "trained anew"
+    with pytest.raises(ConfigError, match=r"policy\.predictor: .*gone\.json cannot be read"):
+        RunningTimes.load(tmp_path, tmp_path / "gone.json")
 
 
 def test_siblings_of_a_federated_job_are_watched_where_it_runs() -> None:
