@@ -79,7 +79,9 @@ class RunningTimes:
         Raises:
             ConfigError: the file is damaged.
         """
-        files = [file for file in (folder / FILE, trained) if file is not None and (file == trained or file.exists())]
+        files = [
+            file for file in (folder / FILE, trained) if file is not None and (file == trained or file.exists())
+        ]
         try:
             newest = max(files, key=lambda file: file.stat().st_mtime, default=None)
         except OSError as failure:
