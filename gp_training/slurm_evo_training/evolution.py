@@ -82,12 +82,16 @@ class Engine(Protocol):
         """As `concurrent.futures.Executor.submit`."""
 
 
+EngineOf = Callable[[Problem], contextlib.AbstractContextManager[Engine | None]]
+"""Opens a place to work on a problem; None works in this process."""
+
+
 def evolve(
     problem: Problem,
     recipe: Recipe,
     *,
     workers: int = 1,
-    engine: Callable[[Problem], contextlib.AbstractContextManager[Engine | None]] | None = None,
+    engine: EngineOf | None = None,
     checkpoint: Path | None = None,
     resume: bool = False,
     progress: Callable[[Progress], None] = lambda _: None,
