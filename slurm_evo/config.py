@@ -126,7 +126,7 @@ class PolicySettings(_Topic):
     """Empty: ``file``, else the shipped default."""
     file: Path | None = None
     predictor: Path | None = None
-    """Written by ``slurm-evo train``: what expressions know as ``runtime``. Without one it is the limit."""
+    """Written by ``slurm-evo train``: running times to begin with. The daemon learns on in its state directory."""
 
     @model_validator(mode="after")
     def _one_source(self) -> Self:

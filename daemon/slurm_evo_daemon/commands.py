@@ -165,9 +165,8 @@ def _look_and_decide(around: Any, force: Any) -> Any:
     view = observe(around.ports, around.clock())
     known = around.journal.jobs()
     return view, decide(
-        view, known, force.settings, force.policy,
-        rng=around.rng, stopwatch=around.stopwatch, predicting=around.predicting,
-    )  # fmt: skip
+        view, known, force.settings, force.policy, around.times, rng=around.rng, stopwatch=around.stopwatch
+    )
 
 
 def status(config: ConfigOption = None, as_json: JsonOption = False) -> None:

@@ -14,7 +14,7 @@ from slurm_evo.policy import Policy
 from slurm_evo.store import Intent, JobMemory
 from slurm_evo_daemon import moves, priorities
 from slurm_evo_daemon.features import Standing, standing
-from slurm_evo_daemon.predicting import Predicting
+from slurm_evo_daemon.learning import RunningTimes
 from slurm_evo_daemon.rules import Verdict, judge
 
 if TYPE_CHECKING:
@@ -60,10 +60,10 @@ def decide(
     known: Mapping[JobKey, JobMemory],
     settings: Settings,
     policy: Policy,
+    times: RunningTimes,
     *,
     rng: np.random.Generator,
     stopwatch: Callable[[], float],
-    predicting: Predicting | None = None,
 ) -> Decision:
     """Judge, rank and place every pending job; propose the next safe step for each.
 
@@ -72,17 +72,16 @@ def decide(
         known: the memory of jobs seen before; others are new.
         settings: the configuration in force.
         policy: the expression in force.
+        times: what is known of running times; only asked.
         rng: drives the search; the same generator state gives the same plan for the same budget.
         stopwatch: seconds, monotonic; bounds the search.
-        predicting: expected running times; without it they are the limits.
     """
     pending = {key: job for key, job in view.jobs.items() if job.pending}
     memories = {key: _recall(job, known.get(key), view.now) for key, job in pending.items()}
     verdicts = {key: _judge(job, memories[key], view, settings) for key, job in pending.items()}
     if not pending:
         return Decision({}, None, None, {}, {}, ())
-    known_runtime = {} if predicting is None else {"expected_s": predicting.expected_s}
-    now = standing(view, pending.values(), memories, settings, policy, **known_runtime)
+    now = standing(view, pending.values(), memories, settings, policy, times)
     plan, notes = _place(view, now, verdicts, memories, settings, rng, stopwatch)
     ranks = _rank(pending, now, verdicts, memories, view, settings)
     intents: list[Intent] = []

@@ -38,7 +38,9 @@ FleetOption = Annotated[
     ),
 ]
 DivideOption = Annotated[float, typer.Option("--divide-nodes", help="Keep one node in so many.")]
-KnowsOption = Annotated[str, typer.Option("--knows", help="Running times policies see: limit, noisy or true.")]
+KnowsOption = Annotated[
+    str, typer.Option("--knows", help="Running times policies see: limit, predicted, noisy or true.")
+]
 WeightsOption = Annotated[str, typer.Option("--weights", help="equal, or drawn: 1, 2 or 4.")]
 MostOption = Annotated[
     int | None, typer.Option("--max-devices", help="Leave larger jobs out.", show_default=False)

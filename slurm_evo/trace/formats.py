@@ -10,7 +10,7 @@ from pathlib import Path
 
 from slurm_evo.model import TraceError
 from slurm_evo.trace import public, sacct_json, sacct_text, swf
-from slurm_evo.trace.reading import Reading, lines, open_bytes
+from slurm_evo.trace.reading import UNREADABLE, Reading, lines, open_bytes
 from slurm_evo.trace.table import Trace
 
 FORMATS = ("parquet", "sacct", "sacct-json", "swf", "philly", "openb", "ub-hpc")
@@ -25,7 +25,7 @@ def detect(file: Path) -> str:
     with open_bytes(file) as raw:
         try:
             start = raw.read(4096)
-        except (OSError, EOFError) as error:
+        except UNREADABLE as error:
             raise TraceError(f"cannot be unpacked: {error}", file=file.name) from error
     if start.startswith(b"PAR1"):
         return "parquet"

@@ -10,6 +10,8 @@ import numpy.typing as npt
 import polars as pl
 
 from slurm_evo.model import TraceError
+from slurm_evo.predict import Asked, Predictor
+from slurm_evo.predict.backtest import as_it_was
 from slurm_evo.sim.workload import FOREVER, Ints, Workload
 from slurm_evo.trace.capacity import Capacity
 from slurm_evo.trace.reading import cut_list
@@ -25,6 +27,8 @@ class Knows(StrEnum):
     """The user's time limit: all that Slurm knows."""
     NOISY = "noisy"
     """The true running time times a log-normal error, sigma 0.8: a middling predictor."""
+    PREDICTED = "predicted"
+    """What a predictor says that learns from this trace as its jobs end, and never sees the future."""
     TRUE = "true"
     """The true running time: nobody has it."""
 
@@ -97,7 +101,7 @@ def prepare(trace: Trace, fleet: Capacity, *, seed: int, choices: Choices | None
         submit=jobs["submit"].to_numpy() - int(jobs["submit"][0]),
         runtime=runtime,
         limit=limit,
-        estimate=_estimates(choices.knows, runtime, limit, rng, said),
+        estimate=_estimates(choices.knows, jobs, runtime, limit, rng, said),
         gpus=size,
         nodes=jobs["nodes"].to_numpy() * (len(fleet.shape.nodes) > 1),
         gpu_type=_one_type(jobs["gpu_type"], fleet),
@@ -126,13 +130,35 @@ def _limits(jobs: pl.DataFrame, runtime: Ints, rng: np.random.Generator, said: l
     return np.clip(limit, 1, FOREVER // 4).astype(np.int64)
 
 
-def _estimates(knows: Knows, runtime: Ints, limit: Ints, rng: np.random.Generator, said: list[str]) -> Ints:
+def _estimates(
+    knows: Knows, jobs: pl.DataFrame, runtime: Ints, limit: Ints, rng: np.random.Generator, said: list[str]
+) -> Ints:
     error = np.exp(rng.normal(0, 0.8, len(runtime)))
     if knows is Knows.LIMIT:
         return limit
-    said.append(f"policies know the {'true' if knows is Knows.TRUE else 'noisy (sigma 0.8)'} running time")
-    guess = runtime * (error if knows is Knows.NOISY else 1.0)
-    return np.clip(np.round(guess), 1, FOREVER // 4).astype(np.int64)
+    if knows is Knows.PREDICTED:
+        said.append("policies know what a predictor says that learns from the jobs ended before")
+        guess: npt.NDArray[np.float64] = predicted(jobs, runtime, limit)
+    else:
+        said.append(f"policies know the {'true' if knows is Knows.TRUE else 'noisy (sigma 0.8)'} running time")
+        guess = runtime * (error if knows is Knows.NOISY else np.ones(len(runtime)))
+    return np.clip(np.round(np.minimum(guess, limit)), 1, FOREVER // 4).astype(np.int64)
+
+
+def asked_of(jobs: pl.DataFrame, limit: Ints) -> list[Asked]:
+    """What was known of each job when it was submitted."""
+    columns = jobs.with_columns(pl.Series("limit", limit)).select("user", "name", "limit", "gpus", "cpus")
+    return [
+        Asked(user=user, name=name, limit_s=seconds, gpus=gpus, cpus=cpus)
+        for user, name, seconds, gpus, cpus in columns.iter_rows()
+    ]
+
+
+def predicted(jobs: pl.DataFrame, runtime: Ints, limit: Ints) -> npt.NDArray[np.float64]:
+    """What a predictor would have said at each submission, (n,) seconds; it learns as jobs end, as recorded."""
+    submit = jobs["submit"].to_numpy().astype(np.float64)
+    end = submit + jobs["wait"].to_numpy() + runtime
+    return as_it_was(asked_of(jobs, limit), submit, end, runtime.astype(np.float64), Predictor())
 
 
 def _weights(weights: Weights, n: int, rng: np.random.Generator, said: list[str]) -> npt.NDArray[np.float64]:

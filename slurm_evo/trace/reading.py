@@ -6,6 +6,7 @@ import bz2
 import gzip
 import io
 import lzma
+import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +21,8 @@ CHUNK = 100_000
 """Rows held as Python values before they become a table."""
 OPENERS: dict[bytes, Callable[..., Any]] = {b"\x1f\x8b": gzip.open, b"BZ": bz2.open, b"\xfd7": lzma.open}
 """By the first two bytes of a file."""
+UNREADABLE = (OSError, EOFError, lzma.LZMAError, zlib.error)
+"""What reading a damaged or packed file raises."""
 
 
 @dataclass(slots=True)
@@ -152,7 +155,7 @@ def lines(file: Path) -> Iterator[tuple[int, str]]:
         try:
             for number, line in enumerate(text, 1):  # the number is told if reading stops
                 yield number, line.rstrip("\r\n")
-        except (OSError, EOFError, lzma.LZMAError) as error:
+        except UNREADABLE as error:
             raise TraceError(f"ends unreadably: {error}", file=file.name, line=number + 1) from error
 
 

@@ -15,7 +15,7 @@ from slurm_evo.model import TraceError
 from slurm_evo.slurm.tres import Gpus
 from slurm_evo.trace import cells
 from slurm_evo.trace.accounting import EXTRA, Record, join, keep
-from slurm_evo.trace.reading import Reading, Rows, open_bytes
+from slurm_evo.trace.reading import UNREADABLE, Reading, Rows, open_bytes
 
 
 def read(file: Path, *, strict: bool = False) -> Reading:
@@ -49,7 +49,7 @@ def _records(file: Path) -> Iterator[Any]:
     with open_bytes(file) as raw:
         try:
             yield from ijson.items(raw, "jobs.item", use_float=True)
-        except (ijson.JSONError, UnicodeDecodeError, OSError, EOFError) as error:
+        except (ijson.JSONError, UnicodeDecodeError, *UNREADABLE) as error:
             reason = str(error).splitlines()[0] if str(error) else "ends early"
             raise TraceError(f"is no JSON that can be read to its end: {reason}", file=file.name) from error
 

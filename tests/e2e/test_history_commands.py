@@ -92,7 +92,7 @@ def test_a_comparison_has_a_row_for_each_policy_and_allocation(month: Path, tmp_
         (("--from", "soon"), "--from: 'soon' is no day"),
         (("--from", "2036-01-01"), "no job is left to simulate"),
         (("--longest", "7 weeks"), "--longest: '7 weeks' is no time"),
-        (("--knows", "all"), "--knows: 'all' is none of limit, noisy, true"),
+        (("--knows", "all"), "--knows: 'all' is none of limit, noisy, predicted, true"),
         (("--scheduler", "pbs"), "no scheduler 'pbs'"),
         (("--divide-nodes", "0"), "divided by 1 or more"),
         (("--picture", "x.doc"), "x.doc: the picture cannot be written"),
@@ -110,3 +110,15 @@ def test_what_is_no_history_ends_with_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "x").write_text("hello\n")
     failed = run("trace", "inspect", tmp_path / "x", code=2)
     assert "slurm-evo: x: is none of the formats that are understood" in failed.stderr
+
+
+def test_without_the_extra_it_is_said_what_to_install() -> None:
+    code = (
+        "import sys; sys.modules['polars'] = None; sys.argv = ['slurm-evo', 'trace', 'inspect', 'x'];"
+        " from slurm_evo_daemon.__main__ import main; main()"
+    )
+    paths = os.pathsep.join(str(ROOT / room) for room in ("", "daemon", "gp_training"))
+    env = {**os.environ, "PYTHONPATH": paths}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env, check=False)
+    assert done.returncode == 2
+    assert "needs polars; install with: pip install 'slurm-evo[trace]'" in done.stderr

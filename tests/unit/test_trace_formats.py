@@ -126,7 +126,18 @@ def test_part_of_a_trace(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "content", [b"", b"\x00\x01\x02", b"hello\n", b"\x1f\x8bbroken", b"{", b"PAR1broken", b"BZh9"]
+    "content",
+    [
+        b"",
+        b"\x00\x01\x02",
+        b"hello\n",
+        b"\x1f\x8bbroken",
+        b"{",
+        b"PAR1broken",
+        b"BZh9",
+        b"\xfd7{}",
+        b"\x1f\x8b\x08\x00",
+    ],
 )
 def test_what_is_no_history_is_refused_with_the_file(tmp_path: Path, content: bytes) -> None:
     file = tmp_path / "thing"
