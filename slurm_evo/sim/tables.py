@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
+from weakref import WeakKeyDictionary, ref
 
 import numpy as np
 
@@ -17,6 +19,7 @@ from slurm_evo.sim.world import I32, I64, LATER, NEVER, World
 FIRST_CAPACITY = 1024
 """Slots a queue begins with; it doubles when full."""
 MOST_ON_A_NODE = 20_000
+_KINDS: WeakKeyDictionary[Workload, tuple[ref[FleetShape], Any]] = WeakKeyDictionary()
 LAYER_ONE_RULE = at.ALLOCATE_RACE + 1
 
 
@@ -94,6 +97,17 @@ def _kinds(
     out = np.zeros((len(distinct), len(low_high), 5), dtype=np.int32)
     _shape_kinds(np.ascontiguousarray(distinct[:, 3:]), class_of.reshape(-1), ok, node, low_high, out)
     return kind_of.reshape(-1), out, ok
+
+
+def _known_kinds(
+    jobs: Workload, fleet: FleetShape, node: I32, parts: I64, low_high: I64
+) -> tuple[Ints, I32, np.ndarray[tuple[int, ...], np.dtype[np.uint8]]]:
+    """The same, worked out once for a workload on a fleet: training replays both thousands of times."""
+    known = _KINDS.get(jobs)
+    if known is None or known[0]() is not fleet:
+        known = _KINDS[jobs] = (ref(fleet), _kinds(jobs, fleet, node, parts, low_high))
+    kind_of, out, ok = known[1]
+    return kind_of, out.copy(), ok.copy()
 
 
 def _limit_table(limits: Mapping[int, RunningLimit], count: int) -> I64:
@@ -197,7 +211,7 @@ def build(  # one array after the other
         raise ConfigError(f"home cluster {int(jobs.home.max())} is not one of the {clusters} of the fleet")
     dynamic = score is None
     node, parts, low_high = _nodes(fleet)
-    kind_of, kind, ok = _kinds(jobs, fleet, node, parts, low_high)
+    kind_of, kind, ok = _known_kinds(jobs, fleet, node, parts, low_high)
     job = _jobs(jobs, fleet, kind_of, kind)
     outage, reserved, reserved_at = _outages(fleet, low_high)
     rule = _rule_row(rules, allocation, fleet.limits, dynamic=dynamic)
