@@ -4,8 +4,8 @@
     [--minutes 10]
 
 The same windows and rules as `slurm-evo train` (EASY at every event): first half trains, next quarter chooses,
-last quarter judges, once. CTC-SP2 and HPC2N are one cluster of processors each, cut to some months. openb is
-divided by 60 and has no users, limits or queue of its own: limits and estimates are drawn. ub-hpc is one pool
+last quarter judges, once. CTC-SP2 and HPC2N are one cluster of processors each, cut to some months. openb keeps
+one node of each GPU model and has no users, limits or queue of its own: limits and estimates are drawn. ub-hpc is one pool
 of cores.
 """
 
@@ -50,7 +50,7 @@ class Log:
 LOGS = {
     "openb": Log(
         "alibaba_openb2023/openb_pod_list_default.csv.gz", "alibaba_openb2023/openb_node_list_gpu_node.csv",
-        divide=60, skip_days=117, predicts=False,
+        divide=1000, skip_days=117, predicts=False,
     ),
     "ub-hpc": Log("ubhpc/workload_week.events.gz", cores=7904),
     "CTC-SP2": Log("swf_hpc/CTC-SP2-1996-3.1-cln.swf.gz", cores=338, skip_days=60, days=60),
@@ -62,7 +62,7 @@ def train(log: Log, data: Path, seed: int, args: argparse.Namespace) -> dict[str
     trace = read(data / log.trace).trace
     first = trace.begins + timedelta(days=log.skip_days)
     trace = trace.between(first, first + timedelta(days=log.days))
-    fleet = load(data / log.fleet).divided(log.divide) if log.fleet else pool(log.cores)
+    fleet = load(data / log.fleet).divided(log.divide, least=1) if log.fleet else pool(log.cores)
     choices = Choices(knows=Knows.LIMIT if log.predicts else Knows.NOISY, most_devices=int(fleet.shape.gpus.max()))
     material = gather(trace, fleet, choices=choices, seed=seed, predicts=log.predicts, cores=bool(log.cores))
     recipe = replace(Recipe(), **{"seed": seed, "minutes": args.minutes, **json.loads(args.recipe)})
