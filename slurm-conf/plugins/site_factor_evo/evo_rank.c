@@ -78,8 +78,12 @@ int64_t evo_scale_find(const evo_scale_t *scale, double score, int64_t band)
 {
 	size_t low = 0, high = scale->count;
 
-	if (!scale->count)
-		return _between(0, band + 1, 0.5);
+	if (!scale->count) {
+		/* Nothing to compare with yet: the order of magnitude, around the middle of the band. */
+		const double size = log2(1.0 + fabs(score)) / 1025.0;
+
+		return _between(0, band + 1, 0.5 + 0.5 * (score < 0 ? -size : size));
+	}
 	while (low < high) { /* the first that is above it */
 		const size_t middle = low + (high - low) / 2;
 
@@ -90,9 +94,12 @@ int64_t evo_scale_find(const evo_scale_t *scale, double score, int64_t band)
 	}
 	if (low > 0 && scale->scores[low - 1] == score)
 		return scale->factors[low - 1];
-	if (low == scale->count)
-		return _between(scale->factors[low - 1], scale->band + 1,
-				_far(score - scale->scores[low - 1], scale->scores[low - 1]));
+	if (low == scale->count) {
+		const int64_t factor = _between(scale->factors[low - 1], scale->band + 1,
+						_far(score - scale->scores[low - 1], scale->scores[low - 1]));
+
+		return factor > scale->band ? scale->band : factor;
+	}
 	if (low == 0)
 		return _between(0, scale->factors[0], 1.0 - _far(scale->scores[0] - score, scale->scores[0]));
 	/* halves: the whole distance may be more than a double holds */

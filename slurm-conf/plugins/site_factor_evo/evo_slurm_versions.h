@@ -73,4 +73,13 @@ static inline bool evo_untouchable(const job_record_t *record, time_t now)
 	       details->begin_time > now;
 }
 
+/*
+ * An array looks like a single job until just after its first priority is set; but job_independent() has not given it
+ * a begin time by then, as it has every other job that is ready. (A released job has none either, but is older.)
+ */
+static inline bool evo_perhaps_array(const job_record_t *record, time_t now)
+{
+	return !record->details->begin_time && now - record->details->submit_time < 5;
+}
+
 #endif

@@ -324,7 +324,8 @@ extern void site_factor_p_set(job_record_t *record)
 	evo_job_t job;
 
 	_start_loading();
-	if (!IS_JOB_PENDING(record) || IS_JOB_REVOKED(record) || evo_untouchable(record, now))
+	if (!IS_JOB_PENDING(record) || IS_JOB_REVOKED(record) || evo_untouchable(record, now) ||
+	    evo_perhaps_array(record, now))
 		return;
 	assoc_mgr_lock(&locks);
 	evo_from_slurm(&job, record);
