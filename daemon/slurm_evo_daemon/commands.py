@@ -161,7 +161,9 @@ def _look_and_decide(around: Any, force: Any) -> Any:
 
     view = observe(around.ports, around.clock())
     known = around.journal.jobs()
-    return view, decide(view, known, force.settings, force.policy, rng=around.rng, stopwatch=around.stopwatch)
+    return view, decide(
+        view, known, force.settings, force.policy, around.times, rng=around.rng, stopwatch=around.stopwatch
+    )
 
 
 def status(config: ConfigOption = None, as_json: JsonOption = False) -> None:
