@@ -3,7 +3,7 @@
 The file is ASCII text, one fact a line, so that an admin can read it too::
 
     slurm-evo-policy 1                                  kind and version
-    id 5c2f9a01b3de                                     `policy_id` of the text
+    id p-5c2f9a01b3                                     `policy_id` of the text
     text weight * (wait + 60) / sqrt(sqrt(runtime))     canonical infix, for people
     terminals 11                                        rows of the feature table
     registers 2
@@ -70,8 +70,8 @@ def load(text: str) -> Policy:
 
 
 def policy_id(policy: Policy) -> str:
-    """Twelve hexadecimal digits that name an expression: of the SHA-256 of its canonical text."""
-    return hashlib.sha256(policy.text.encode()).hexdigest()[:12]
+    """Names an expression by its canonical text: the same one has the same id everywhere."""
+    return "p-" + hashlib.blake2b(policy.text.encode(), digest_size=5).hexdigest()
 
 
 def sealed(lines: list[str]) -> str:

@@ -81,7 +81,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
 #ifdef EVO_OWN_MAIN
 static const char *const corpus[] = {
-	"slurm-evo-policy 1\nid 0123456789ab\ntext wait + 60\nterminals 11\nregisters 3\nconst 60.0\nconst -1e+300\n"
+	"slurm-evo-policy 1\nid p-0123456789\ntext wait + 60\nterminals 11\nregisters 3\nconst 60.0\nconst -1e+300\n"
 	"code add 0 11 0\ncode div 13 12 1\ncode log 14 14 2\ncode max 15 13 0\n",
 	"slurm-evo-context 1\ntime 1000\ncluster alpha\nload 0.5\npressure 2\nband 1000000\nrecalc 60\nweight 1.5\n"
 	"stay slurm-evo:stay\nonly user ada\nnever account p%20q\nweight qos high 2\nweight partition gpu 0.5\n"

@@ -62,7 +62,7 @@ static bool _line(evo_policy_t *policy, char *line, uint64_t *written, evo_error
 		return _code(policy, rest, written, error);
 	}
 	if (!strcmp(key, "id")) {
-		if (!rest || strlen(rest) != 12 || strspn(rest, "0123456789abcdef") != 12)
+		if (!rest || strlen(rest) != 12 || strspn(rest, "p-0123456789abcdef") != 12)
 			return evo_refuse(error, "has no readable id");
 		strcpy(policy->id, rest);
 		return true;

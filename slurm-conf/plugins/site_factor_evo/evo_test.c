@@ -30,7 +30,7 @@ static char *_sealed(const char *body, size_t *size)
 	return text;
 }
 
-#define HEAD "slurm-evo-policy 1\nid 0123456789ab\ntext x\nterminals 11\n"
+#define HEAD "slurm-evo-policy 1\nid p-0123456789\ntext x\nterminals 11\n"
 
 static bool _policy(evo_policy_t *policy, const char *body, evo_error_t *error)
 {
@@ -111,7 +111,7 @@ static void bad_policies_are_refused_with_a_reason(void)
 		HEAD "registers 1\n\ncode add 0 1 0\n",
 		HEAD "registers 1\nregisters 2\ncode add 0 1 0\n",
 		HEAD "colour blue\n",
-		"slurm-evo-policy 1\nid 0123456789ab\ntext x\nterminals 12\nregisters 1\ncode add 0 1 0\n",
+		"slurm-evo-policy 1\nid p-0123456789\ntext x\nterminals 12\nregisters 1\ncode add 0 1 0\n",
 		"slurm-evo-policy 1\nid zz\ntext x\nterminals 11\nregisters 1\ncode add 0 1 0\n",
 		"slurm-evo-policy 1\ntext x\nterminals 11\nregisters 1\ncode add 0 1 0\n",
 	};
