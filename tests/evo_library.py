@@ -81,9 +81,7 @@ class CContext:
         # The reader takes the text over.
         place = libc.malloc(ctypes.c_size_t(len(text) + 1))
         ctypes.memmove(place, text + b"\0", len(text) + 1)
-        if not library().evo_context_parse(
-            self._struct, ctypes.c_void_p(place), ctypes.c_size_t(len(text)), why
-        ):
+        if not library().evo_context_parse(self._struct, ctypes.c_void_p(place), ctypes.c_size_t(len(text)), why):
             raise Refused(why.value.decode())
 
     def features(self, job: CJob, now: float) -> FloatArray:
