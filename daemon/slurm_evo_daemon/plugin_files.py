@@ -40,12 +40,12 @@ import numpy as np
 from slurm_evo.config import RulesSettings, Settings, WeightSettings
 from slurm_evo.model import ClusterName, ControllerFacts, FleetView
 from slurm_evo.policy import ROW, Policy, compact, lua
+from slurm_evo.slurm.plugin_status import PLUGIN
 from slurm_evo_daemon.features import usage
 
 if TYPE_CHECKING:
     from slurm_evo_daemon.decide import Decision
 
-PLUGIN = "site_factor/evo"
 KNOTS = 64
 """Points of the scale."""
 SIZES = (0, 1, 2, 4, 8, 16, 32, 64, 1 << 20)

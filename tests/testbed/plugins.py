@@ -1,4 +1,4 @@
-"""The plugin site_factor/evo built for a release, as an admin builds it: inside its root, from Debian's own source."""
+"""The plugin site_factor/evo built for a release as an admin does it: in its root, from Debian's source."""
 
 from __future__ import annotations
 

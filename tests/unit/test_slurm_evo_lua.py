@@ -1,4 +1,4 @@
-"""slurm_evo.lua in the hands of a submission: what it sets, what it leaves alone, and that it never gets in the way."""
+"""slurm_evo.lua in a submission: what it sets, what it leaves alone, and that it never gets in the way."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from slurm_evo.policy import Policy, compact, lua
 
 NO_VAL = 4294967294
 SLURM = """
-slurm = { SUCCESS = 0, ERROR = -1, NO_VAL = 4294967294, NO_VAL16 = 65534, INFINITE = 4294967295, logged = {}, told = {} }
+slurm = { SUCCESS = 0, ERROR = -1, NO_VAL = 4294967294, NO_VAL16 = 65534, INFINITE = 4294967295 }
+slurm.logged, slurm.told = {}, {}
 function slurm.log_info(...) slurm.logged[#slurm.logged + 1] = string.format(...) end
 function slurm.log_user(...) slurm.told[#slurm.told + 1] = string.format(...) end
 """
@@ -51,8 +52,8 @@ class Site:
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     (tmp_path / "policy.lua").write_text(lua.export(Policy.parse("weight * 1000 / limit")))
-    lines = ["slurm-evo-context 1", "time 1796126023", "band 1000", "weight 1.0", "weight qos high 10",
-             "stay slurm-evo:stay", "never user bob", "scale 0.5 100.0", "scale 1.0 300.0", "scale 3.0 900.0"]  # fmt: skip
+    lines = ["slurm-evo-context 1", "time 1796126023", "band 1000", "weight 1.0", "weight qos high 10"]
+    lines += ["stay slurm-evo:stay", "never user bob", "scale 0.5 100.0", "scale 1.0 300.0", "scale 3.0 900.0"]
     (tmp_path / "context").write_text(compact.sealed(lines))
     return tmp_path
 
