@@ -109,6 +109,15 @@ def test_every_lua_that_slurm_may_have_agrees(version: str, text: str) -> None:
     agree(plainly(policy, table), in_lua(policy, table, version))
 
 
+@pytest.mark.parametrize(("text", "score"), [("max({0}, gpus)", 8), ("min({0}, gpus)", 8), ("max(gpus, {0})", 8)])
+def test_a_nan_inside_max_and_min_gives_way_everywhere(text: str, score: float) -> None:
+    policy = Policy.parse(text.format("(limit * limit - limit * limit)"))
+    table = np.full((11, 3), 1e200)
+    table[3] = 8
+    for found in (policy.scores(table), plainly(policy, table), in_c(policy, table), in_lua(policy, table)):
+        assert found.tolist() == [score] * 3
+
+
 def test_whole_numbers_do_not_wrap_around_in_lua() -> None:
     runtime = lua_runtime("lua54")
     module = runtime.execute(lua.export(Policy.parse("wait * limit * runtime + 1")))
