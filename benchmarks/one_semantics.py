@@ -1,8 +1,8 @@
-"""A million random jobs through numba, plain Python, Lua and C: the scores differ by nothing, and so do the orders.
+"""A million random jobs through numba, plain Python, Lua and C: how far scores and orders differ.
 
-``python benchmarks/one_semantics.py`` (about a minute). Random expressions come from a seeded generator; each scores
-its own jobs, half of which are drawn from the ranges of the terminals and half from values at which protected
-operators switch. Needs gcc, make and lupa.
+``python benchmarks/one_semantics.py`` (about a minute). Random expressions come from a seeded generator; each
+scores its own jobs, half of which are drawn from the ranges of the terminals and half from values at which
+protected operators switch. Needs gcc, make and lupa.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
-import numpy as np  # noqa: E402
-from evo_library import CPolicy, FloatArray, lua_runtime  # noqa: E402
+import numpy as np
+from evo_library import CPolicy, FloatArray, lua_runtime
 
-from slurm_evo.policy import TERMINALS, Policy, compact, lua  # noqa: E402
-from slurm_evo.policy.expression import ARITY, Call, Constant, Name, Node  # noqa: E402
-from slurm_evo.policy.plain import score  # noqa: E402
+from slurm_evo.policy import TERMINALS, Policy, compact, lua
+from slurm_evo.policy.expression import ARITY, Call, Constant, Name, Node
+from slurm_evo.policy.plain import score
 
 NAMES = [terminal.name for terminal in TERMINALS]
 NASTY = np.array([0.0, 0.001, -0.001, 0.0011, -0.0011, 1e-9, 1.0, -1.0, 1e6, 5e6, 1e154, 1e308, -1e308, 2.0**53])
@@ -69,7 +69,7 @@ def apart(one: FloatArray, other: FloatArray) -> float:
 
 
 def disorder(one: FloatArray, other: FloatArray) -> int:
-    """Neighbours by one's order that stand the other way round by the other's, further apart than the tolerance."""
+    """Neighbours by one's order that stand the other way round by the other's, beyond the tolerance."""
     ordered = other[np.argsort(one, kind="stable")]
     with np.errstate(all="ignore"):
         falls = ordered[:-1] / 2 - ordered[1:] / 2

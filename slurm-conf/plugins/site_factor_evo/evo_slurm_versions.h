@@ -2,8 +2,8 @@
 /*
  * The one place where this plugin meets Slurm's internals, so that a new release is looked at here and nowhere else.
  *
- * The job fields that are read have the same names and meanings from 22.05 to 25.11, but for those below; what else
- * changed is where the records are declared, and their types' names.
+ * The job fields that are read have the same names and meanings in 22.05, 24.11 and 25.05, but for those below; what
+ * else changed is where the records are declared, and their types' names.
  */
 #ifndef EVO_SLURM_VERSIONS_H
 #define EVO_SLURM_VERSIONS_H
