@@ -161,7 +161,8 @@ end
 -- Jobs ----------------------------------------------------------------------------------------------------------
 
 local function has_word(text, word)
-  for found in (text or ""):gmatch("%S+") do
+  if not text or not text:find(word, 1, true) then return false end
+  for found in text:gmatch("%S+") do
     if found == word then return true end
   end
   return false
@@ -182,18 +183,15 @@ end
 
 -- A number that was given, or nil: Slurm says "not given" with a few large ones.
 local function given(value)
-  if type(value) ~= "number" then return nil end
-  for _, name in ipairs({ "NO_VAL", "NO_VAL16", "NO_VAL64", "INFINITE" }) do
-    if slurm and slurm[name] == value then return nil end
-  end
-  if value >= 4294967293 then return nil end
+  if type(value) ~= "number" or value >= 4294967293 or (slurm and value == slurm.NO_VAL16) then return nil end
   return value + 0.0
 end
 
 -- Devices in "gres/gpu:a100:2,gres:gpu=4"; 0 if there are none.
 function M.gpus_of(request)
   local total = 0
-  for entry in (request or ""):gsub("%b()", ""):gmatch("[^,]+") do
+  if not request or not request:find("gpu", 1, true) then return total end
+  for entry in request:gsub("%b()", ""):gmatch("[^,]+") do
     entry = entry:match("^%s*(.-)%s*$"):gsub("^gres[/:]", "")
     if entry == "gpu" or entry:match("^gpu[:=]") then
       local count, unit = entry:match("[:=](%d+)([KMGTP]?)$")
@@ -291,8 +289,9 @@ end
 
 -- Words that begin with slurm-evo: and are not for users; the text without them, or nil if there are none.
 local function without_reserved(text)
+  if not text or not text:find(PREFIX, 1, true) then return nil end
   local kept, dropped = {}, false
-  for word in (text or ""):gmatch("%S+") do
+  for word in text:gmatch("%S+") do
     local free = word:sub(1, #PREFIX) ~= PREFIX or word == options.go
     for _, stay in ipairs(stay_words()) do free = free or word == stay end
     if free then kept[#kept + 1] = word else dropped = true end

@@ -66,36 +66,43 @@ def test_a_pass_spreads_the_jobs_over_the_band_and_newcomers_fit_in(
     command("delta", "scancel", str(newcomer))
 
 
-def test_a_new_policy_takes_over_without_a_restart(site: PluginSite, waiting: dict[int, int]) -> None:
+@pytest.fixture(scope="module")
+def changed(site: PluginSite, waiting: dict[int, int]) -> Iterator[dict[str, int]]:
+    """One pass after everything changed at once: another policy, points for one job, jobs that are not touched."""
+    jobs = {
+        "stays": site.submit("--gres=gpu:8", "--comment=please slurm-evo:stay"),
+        "array": site.submit("--gres=gpu:8", "--array=1-3"),
+        "held": site.submit("--gres=gpu:8", "--hold", "--time=7"),
+        "aged": next(job for job, minutes in waiting.items() if minutes == 30),
+    }
+    command("delta", "scontrol", "update", f"JobId={jobs['stays']}", "SiteFactor=77")
+    put(site.folder / "context", context(f"job {jobs['aged']} 0 0 5000000"))
     site.use(LONG_FIRST)
     site.after_a_pass()
-    assert order(site, waiting) == [240, 120, 60, 30, 10, 5]
-    site.use(SHORT_FIRST)
-    site.after_a_pass()
-    assert order(site, waiting) == [5, 10, 30, 60, 120, 240]
+    yield jobs
+    command("delta", "scancel", str(jobs["stays"]), str(jobs["array"]), str(jobs["held"]), check=False)
 
 
-def test_what_the_daemon_would_not_touch_keeps_what_it_has(site: PluginSite) -> None:
-    stays = site.submit("--gres=gpu:8", "--comment=please slurm-evo:stay")
-    array = site.submit("--gres=gpu:8", "--array=1-3")
-    command("delta", "scontrol", "update", f"JobId={stays}", "SiteFactor=77")
-    site.after_a_pass()
-    factors = site.factors([stays, array])
-    assert factors == {stays: 77, array: 0}
-    held = site.submit("--gres=gpu:8", "--hold", "--time=7")
-    command("delta", "scontrol", "release", str(held))
-    eventually(lambda: site.factors([held]).get(held, 0) != 0, "a released job has its place", 90)
-    command("delta", "scancel", str(stays), str(array), str(held))
+def test_a_new_policy_takes_over_without_a_restart(
+    site: PluginSite, waiting: dict[int, int], changed: dict[str, int]
+) -> None:
+    others = {job: minutes for job, minutes in waiting.items() if job != changed["aged"]}
+    assert order(site, others) == [240, 120, 60, 10, 5]
 
 
-def test_lost_age_is_given_back(site: PluginSite, waiting: dict[int, int]) -> None:
-    last = next(job for job, minutes in waiting.items() if minutes == 240)
-    put(site.folder / "context", context(f"job {last} 0 0 5000000"))
-    site.after_a_pass()
-    assert order(site, waiting)[0] == 240
-    put(site.folder / "context", context())
-    site.after_a_pass()
-    assert order(site, waiting)[-1] == 240
+def test_lost_age_is_given_back(site: PluginSite, waiting: dict[int, int], changed: dict[str, int]) -> None:
+    assert order(site, waiting)[0] == 30
+    assert site.factors([changed["aged"]])[changed["aged"]] > 5_000_000
+
+
+def test_what_the_daemon_would_not_touch_keeps_what_it_has(site: PluginSite, changed: dict[str, int]) -> None:
+    kept = (changed["stays"], changed["array"])
+    assert site.factors(kept) == {changed["stays"]: 77, changed["array"]: 0}
+
+
+def test_a_released_job_has_its_place_at_once(site: PluginSite, changed: dict[str, int]) -> None:
+    command("delta", "scontrol", "release", str(changed["held"]))
+    assert site.factors([changed["held"]])[changed["held"]] > 0
 
 
 GOOD = compact.dump(SHORT_FIRST)
@@ -110,6 +117,16 @@ BAD = {
 }
 
 
+@pytest.fixture(scope="module")
+def settled(site: PluginSite, waiting: dict[int, int]) -> None:
+    """A pass of the policy that the other stories changed away from."""
+    put(site.folder / "context", context())
+    site.use(SHORT_FIRST)
+    site.after_a_pass()
+    assert order(site, waiting) == [5, 10, 30, 60, 120, 240]
+
+
+@pytest.mark.usefixtures("settled")
 @pytest.mark.parametrize("name", BAD)
 def test_a_bad_policy_is_said_once_and_the_last_good_one_stays(
     site: PluginSite, waiting: dict[int, int], name: str
