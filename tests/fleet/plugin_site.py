@@ -67,6 +67,9 @@ class PluginSite:
         conf = Path(slurm_conf(self.cluster))
         conf.write_text(conf.read_text().replace(LINES.format(folder=self.folder), ""))
         self.restart()
+        shutil.rmtree(self.folder, ignore_errors=True)
+        for library in Path("/usr/lib").glob(f"*/slurm-wlm/{DELIVERED.name}"):
+            library.unlink()
 
     def use(self, policy: Policy) -> None:
         """Give it a policy and wait until it has it."""

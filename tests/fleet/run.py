@@ -18,9 +18,15 @@ from testbed.plugins import deliver
 from testbed.roots import RELEASES, VENV
 
 ONLY_ON = {
-    "trixie": ("test_command_port.py", "test_rest_port.py", "test_site_factor_plugin.py", "test_lua_hook.py")
+    "trixie": (
+        "test_command_port.py",
+        "test_rest_port.py",
+        "test_site_factor_plugin.py",
+        "test_lua_hook.py",
+        "test_install_plugins.py",
+    )
 }
-"""Slurm 24.11 has no pyslurm here: its ports are the command line and REST. 26.05 runs everything but the C plugin."""
+"""Slurm 24.11 has no pyslurm here: its ports are the command line and REST. 26.05 runs all but the C plugin."""
 WITH_PLUGIN = ("trixie",)
 """Debian offers the source of this Slurm, so that site_factor/evo can be built for it."""
 

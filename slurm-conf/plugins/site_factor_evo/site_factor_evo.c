@@ -45,6 +45,7 @@ typedef struct {
 } watched_t;
 
 static watched_t policy_file, context_file;
+static bool news; /* something happened to a file since the last status */
 static char status_path[4096];
 
 /* Guards all below. Slurmctld's threads take it inside their own locks, the loader only to swap and to copy. */
@@ -88,6 +89,7 @@ static bool _changed(watched_t *file)
 	if (stat(file->path, &now)) {
 		if (!file->missed)
 			error("%s: %s: %m; what was last read stays in force", plugin_type, file->path);
+		news |= !file->missed;
 		file->missed = true;
 		file->seen = false;
 		snprintf(file->problem, sizeof(file->problem), "is missing");
@@ -97,7 +99,7 @@ static bool _changed(watched_t *file)
 	if (file->seen && now.st_dev == file->device && now.st_ino == file->inode && now.st_size == file->size &&
 	    now.st_mtim.tv_sec == file->changed.tv_sec && now.st_mtim.tv_nsec == file->changed.tv_nsec)
 		return false;
-	file->seen = true;
+	file->seen = news = true;
 	file->device = now.st_dev;
 	file->inode = now.st_ino;
 	file->size = now.st_size;
@@ -186,9 +188,10 @@ static void _tell(void)
 	if (policy)
 		memcpy(id, policy->id, sizeof(id));
 	pthread_mutex_unlock(&lock);
-	if (last && time(NULL) - last < 10 && last >= now.at)
+	if (!news && last && time(NULL) - last < 10 && last >= now.at)
 		return;
 	last = time(NULL);
+	news = false;
 	snprintf(aside, sizeof(aside), "%s.new", status_path);
 	if (!(file = fopen(aside, "we")))
 		return; /* the folder is not ours to write: nobody is told, nothing else changes */
