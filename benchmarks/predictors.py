@@ -1,94 +1,107 @@
-"""How well running times are foretold: the limit, the user's last two jobs, our groups, gradient boosting.
+"""Running-time predictors on logs that have users and limits: ours, the limit, the user's last two, boosting.
 
-    python benchmarks/predictors.py LOG [LOG ...]        # sacct, SWF, UB-HPC: logs with users
+    python benchmarks/predictors.py --data DIRECTORY
 
-Every prediction is made at the job's submission from jobs that had ended by then. Judged on the later half of the
-jobs by |log(predicted / true)| (0.69 is a factor of two); gradient boosting is fitted once, on the earlier half,
-with the same knowledge: user, kind, limit, size, hour, and the other predictors' words. The last line is JSON.
+DIRECTORY holds ubhpc/workload_week.events.gz and swf_hpc/{CTC-SP2-1996-3.1-cln,HPC2N-2002-2.2-cln}.swf.gz. Each
+job is predicted from jobs that ended before it was submitted; the last quarter of each log is judged. Boosting
+(scikit-learn's histogram gradient boosting, absolute error of the logarithm) is trained once on jobs that ended
+before the judged part began, with the user's last two running times and our own prediction among its features.
 """
 
 from __future__ import annotations
 
 import argparse
+import gzip
 import json
+import re
+import sys
 import time
-from collections import defaultdict, deque
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-import polars as pl
 
-from slurm_evo.predict.groups import stem
-from slurm_evo.trace import read
-from slurm_evo.trace.prepare import predicted
+sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[1] / "gp_training")]
 
+from slurm_evo.predict import Asked, Predictor
+from slurm_evo.predict.backtest import accuracy, as_it_was, user_last_two
+from slurm_evo_training.boosting import boosted
 
-def last_two(jobs: pl.DataFrame, runtime: np.ndarray, limit: np.ndarray) -> np.ndarray:
-    """Mean of the user's two jobs that ended last (Tsafrir et al., 2007); the limit before there are any."""
-    submit, users = jobs["submit"].to_numpy(), jobs["user"].to_list()
-    end = submit + jobs["wait"].to_numpy() + runtime
-    order = np.argsort(end, kind="stable")
-    seen: dict[str, deque[int]] = defaultdict(lambda: deque(maxlen=2))
-    guess, ended = np.empty(len(jobs)), 0
-    for job in range(len(jobs)):
-        while ended < len(order) and end[order[ended]] <= submit[job]:
-            seen[users[order[ended]]].append(int(runtime[order[ended]]))
-            ended += 1
-        times = seen[users[job]]
-        guess[job] = min(sum(times) / len(times), limit[job]) if times else limit[job]
-    return guess
+Log = tuple[list[Asked], np.ndarray, np.ndarray, np.ndarray]
 
 
-def boosted(jobs: pl.DataFrame, runtime: np.ndarray, others: list[np.ndarray], half: int) -> np.ndarray:
-    """scikit-learn's histogram gradient boosting of the logarithm, least absolute error."""
-    from sklearn.ensemble import HistGradientBoostingRegressor
+def swf(file: Path) -> Log:
+    """Standard Workload Format, the cleaned logs of the Parallel Workloads Archive."""
+    with gzip.open(file, "rt", errors="replace") as lines:
+        rows = np.array([line.split()[:18] for line in lines if line[:1] != ";" and line.strip()], np.float64)
+    rows = rows[(rows[:, 3] >= 0) & (rows[:, 8] > 0) & (rows[:, 4] > 0)]
+    jobs = [
+        Asked(user=str(int(row[11])), name=str(int(row[13])), limit_s=int(row[8]), cpus=int(row[4]))
+        for row in rows
+    ]
+    return jobs, rows[:, 1], rows[:, 1] + np.maximum(rows[:, 2], 0) + rows[:, 3], rows[:, 3]
 
-    kinds = pl.Series([stem(name) for name in jobs["name"].to_list()]).rank("dense").to_numpy()
-    columns = [jobs["user"].rank("dense").to_numpy(), kinds, jobs["gpus"].to_numpy(), jobs["cpus"].to_numpy()]
-    columns += [jobs["submit"].to_numpy() % 86_400 // 3600, *(np.log1p(other) for other in others)]
-    table = np.stack(columns, axis=1).astype(float)
-    model = HistGradientBoostingRegressor(loss="absolute_error", random_state=1)
-    model.fit(table[:half], np.log1p(runtime[:half]))
-    return np.expm1(model.predict(table))
+
+def ubhpc(file: Path) -> Log:
+    """A week of UB-HPC; it holds no starts, so a job is taken to end a running time after its submission."""
+    jobs, submit, ran = [], [], []
+    with gzip.open(file, "rt") as lines:
+        for line in lines:
+            fields = dict(re.findall(r"(?:^|\s)--?([\w-]+)[= ]\s*([^\s|-][^\s|]*)", line))
+            days, _, clock = fields["t"].rpartition("-")
+            hours, minutes, seconds = (int(part) for part in clock.split(":"))
+            limit = int(days or 0) * 86_400 + hours * 3600 + minutes * 60 + seconds
+            jobs.append(
+                Asked(
+                    user=fields["uid"], name=fields.get("q", ""), limit_s=max(limit, 60), cpus=int(fields["n"]),
+                    gpus=int(re.search(r"gpu:(\d+)", line).group(1)) if "gpu:" in line else 0,
+                )
+            )  # fmt: skip
+            submit.append(float(fields["dt"]))
+            ran.append(float(fields["sim-walltime"]))
+    at, took = np.array(submit), np.array(ran)
+    return jobs, at, at + took, took
 
 
-def judge(file: Path) -> dict[str, object]:
-    """All predictors on one log."""
-    jobs = read(file).trace.jobs.filter(pl.col("runtime").is_not_null())
-    runtime = jobs["runtime"].to_numpy()
-    limit = jobs["limit"].fill_null(86_400).to_numpy().astype(float)
-    half = len(jobs) // 2
-    guesses = {"limit": limit, "last two": last_two(jobs, runtime, limit)}
+def compare(name: str, log: Log) -> dict[str, dict[str, float]]:
+    """Print and return the table of one log."""
+    jobs, submit, end, ran = log
+    judged = submit >= np.quantile(submit, 0.75)
+    limits = np.array([float(job.limit_s) for job in jobs])
     began = time.perf_counter()
-    guesses["groups"] = np.minimum(predicted(jobs, runtime), limit)
+    ours = as_it_was(jobs, submit, end, ran, Predictor())
     seconds = time.perf_counter() - began
-    guesses["boosting"] = np.minimum(boosted(jobs, runtime, list(guesses.values()), half), limit)
+    two = user_last_two(jobs, submit, end, ran)
+    ways: dict[str, Callable[[], np.ndarray]] = {
+        "limit": lambda: limits,
+        "user's last two": lambda: two,
+        "ours": lambda: ours,
+        "boosting": lambda: boosted(
+            jobs, submit, end, ran, since_s=float(submit[judged].min()), hints=(two, ours)
+        ),
+    }
     print(
-        f"\n{file.name}: {len(jobs)} jobs, judged on {len(jobs) - half};"
-        f" groups: {seconds / len(jobs) * 1e6:.0f} us a job"
+        f"{name}: {len(jobs)} jobs, {int(judged.sum())} judged; ours took {seconds / len(jobs) * 1e6:.0f} us a job"
     )
-    print(f"{'':12}{'mean |log|':>12}{'median |log|':>14}{'too short':>11}{'mean error':>12}")
-    rows = {}
-    for name, guess in guesses.items():
-        error = np.log(np.maximum(guess, 1) / np.maximum(runtime, 1))[half:]
-        row = {
-            "mean_log": float(np.abs(error).mean()),
-            "median_log": float(np.median(np.abs(error))),
-            "too_short": float((error < -0.01).mean()),
-            "mean_error_s": float(np.abs(guess - runtime)[half:].mean()),
-        }
-        rows[name] = row
-        print(
-            f"{name:12}{row['mean_log']:12.3f}{row['median_log']:14.3f}{row['too_short']:11.0%}"
-            f"{row['mean_error_s']:10.0f} s"
-        )
-    return {"log": file.name, "jobs": len(jobs), "predictors": rows}
+    table = {}
+    for way, predict in ways.items():
+        table[way] = accuracy(predict()[judged], np.minimum(ran, limits)[judged])
+        row = ", ".join(f"{key} {value:.3f}" for key, value in table[way].items())
+        print(f"  {way:16s} {row}", flush=True)
+    return table
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("logs", nargs="+", type=Path)
-    print("\n" + json.dumps([judge(file) for file in parser.parse_args().logs]))
+    parser.add_argument("--data", type=Path, required=True)
+    args = parser.parse_args()
+    logs: dict[str, Callable[[], Log]] = {
+        "ub-hpc": lambda: ubhpc(args.data / "ubhpc/workload_week.events.gz"),
+        "CTC-SP2": lambda: swf(args.data / "swf_hpc/CTC-SP2-1996-3.1-cln.swf.gz"),
+        "HPC2N": lambda: swf(args.data / "swf_hpc/HPC2N-2002-2.2-cln.swf.gz"),
+    }
+    found = {name: compare(name, read()) for name, read in logs.items()}
+    print(json.dumps({"benchmark": "predictors", **found}))
 
 
 if __name__ == "__main__":

@@ -58,7 +58,7 @@ def _json(draw: st.DrawFn) -> bytes:
         job: dict[str, Any] = record(job_id=place)
         for _ in range(draw(st.integers(0, 3))):
             inside = draw(st.sampled_from((job, job["time"], job["tres"], job["array"], job["het"], job["state"])))
-            inside = inside if isinstance(inside, dict) else job
+            inside = inside if isinstance(inside, dict) and inside else job
             inside[draw(st.sampled_from(sorted(inside)))] = draw(ANYTHING)
             job = {**record(), **job}
             for key in ("time", "tres", "array", "het", "state"):

@@ -17,6 +17,9 @@ def register(app: typer.Typer) -> None:
     """Add the commands; called through the entry-point group slurm_evo.commands."""
     for command in (demo, daemon, plan, status, explain, history, withdraw):
         app.command(command.__name__)(command)
+    from slurm_evo_daemon.policy_commands import app as policy
+
+    app.add_typer(policy, name="policy")
 
 
 def demo(

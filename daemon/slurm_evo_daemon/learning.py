@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 
-from slurm_evo.model import FleetView, Job, JobKey, JobState
+from slurm_evo.model import ConfigError, FleetView, Job, JobKey, JobState
 from slurm_evo.predict import Asked, Predictor
 
 STEP = 1.15
@@ -27,9 +27,7 @@ class RunningTimes:
         """Seconds it will run, by the median of what is like it; its limit where nothing is."""
         limit = float(max(job.limit_s, 1))
         told = self.predictor.predict(_asked(job))
-        if not told.seen:
-            return limit
-        return min(max(round(STEP ** round(math.log(told.median_s, STEP))), 1.0), limit)
+        return limit if told >= limit else min(max(round(STEP ** round(math.log(told, STEP))), 1.0), limit)
 
     def watch(self, view: FleetView) -> int:
         """Learn from every job that ran at the last look and runs no longer; how many there were.
@@ -59,30 +57,40 @@ class RunningTimes:
 
     def _learn(self, job: Job, ended: datetime) -> None:
         if job.started is not None and ended > job.started:
-            self.predictor.learn(_asked(job), round((ended - job.started).total_seconds()))
+            self.predictor.learn(_asked(job), (ended - job.started).total_seconds())
 
     def save(self, folder: Path) -> None:
-        """Keep what was learned.
+        """Keep what was learned, in a file of the daemon's own: the trained one is never written.
 
         Raises:
             ConfigError: the file cannot be written.
         """
-        if len(self.predictor):
+        if not self.predictor.learned:
+            return
+        try:
             self.predictor.save(folder / FILE)
+        except OSError as failure:
+            raise ConfigError(f"{folder / FILE}: running times cannot be written: {failure.strerror}") from failure
 
     @classmethod
-    def load(cls, folder: Path) -> RunningTimes:
-        """What was kept; nothing where there is no file.
+    def load(cls, folder: Path, trained: Path | None = None) -> RunningTimes:
+        """What was kept, or a trained predictor that is newer; nothing where there is neither.
 
         Raises:
             ConfigError: the file is damaged.
         """
-        file = folder / FILE
-        return cls(Predictor.load(file)) if file.exists() else cls()
+        files = [
+            file for file in (folder / FILE, trained) if file is not None and (file == trained or file.exists())
+        ]
+        try:
+            newest = max(files, key=lambda file: file.stat().st_mtime, default=None)
+        except OSError as failure:
+            raise ConfigError(f"policy.predictor: {trained} cannot be read: {failure.strerror}") from failure
+        return cls() if newest is None else cls(Predictor.load(newest))
 
 
 def _asked(job: Job) -> Asked:
-    return Asked(user=job.user, name=job.name, limit_s=job.limit_s, gpus=job.gpus)
+    return Asked(user=job.user, name=job.name, limit_s=job.limit_s, gpus=job.gpus, cpus=job.cpus)
 
 
 __all__ = ["FILE", "RunningTimes"]

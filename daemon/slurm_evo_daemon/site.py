@@ -71,13 +71,20 @@ def _text(file: Path) -> str:
 
 
 def _times(settings: Settings) -> RunningTimes:
-    """What was learned of running times; a damaged file is put aside: all of it can be learned again."""
+    """What is known of running times; a damaged file of the daemon's own is put aside: it learns again.
+
+    Raises:
+        ConfigError: ``policy.predictor`` cannot be read; names the file.
+    """
+    trained = settings.policy.predictor
     try:
-        return RunningTimes.load(settings.state_dir)
+        return RunningTimes.load(settings.state_dir, trained)
     except ConfigError:
         file = settings.state_dir / FILE
+        if not file.exists():
+            raise
         file.replace(file.with_suffix(".damaged"))
-        return RunningTimes()
+        return RunningTimes.load(settings.state_dir, trained)
 
 
 @contextmanager

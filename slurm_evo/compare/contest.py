@@ -10,6 +10,7 @@ from types import MappingProxyType
 
 import numpy as np
 
+from slurm_evo.compare.layer_one import LayerOneInReplay
 from slurm_evo.model import ConfigError, PolicyError
 from slurm_evo.policy import Policy
 from slurm_evo.sim import baselines
@@ -17,7 +18,7 @@ from slurm_evo.sim.bounds import clairvoyant, lower_bound
 from slurm_evo.sim.metrics import Metrics, measure
 from slurm_evo.sim.priorities import Priority
 from slurm_evo.sim.replay import End, Replayed, replay
-from slurm_evo.sim.rules import Allocation, Backfill, Fixed, Race, Rules
+from slurm_evo.sim.rules import Allocation, Backfill, Fixed, LayerOne, Race, Rules
 from slurm_evo.sim.workload import Workload
 from slurm_evo.trace.capacity import Capacity
 from slurm_evo.trace.prepare import Prepared
@@ -32,6 +33,10 @@ ALLOCATIONS: Mapping[str, Allocation] = MappingProxyType(
     }
 )
 """How jobs come to clusters. ``race`` is Slurm's federation, the others bind a job when it is submitted."""
+
+LAYER_ONE = "layer-1"
+"""A job waits at its home until layer 1, every minute, lets it run elsewhere too: the daemon's own decision."""
+CYCLE_S = 60
 
 SCHEDULERS = ("slurm", "easy", "none")
 """Slurm's passes and backfill with its defaults; EASY at every event, as the literature has it; no backfill."""
@@ -113,8 +118,8 @@ def runs_of(policies: Sequence[str], allocations: Sequence[str], seeds: Sequence
         ConfigError: an allocation that does not exist, or nothing to compare.
     """
     for name in allocations:
-        if name not in ALLOCATIONS:
-            raise ConfigError(f"no allocation {name!r}; there are {', '.join(ALLOCATIONS)}")
+        if name not in (*ALLOCATIONS, LAYER_ONE):
+            raise ConfigError(f"no allocation {name!r}; there are {', '.join((*ALLOCATIONS, LAYER_ONE))}")
     runs = [
         Run(policy=policy, allocation=allocation, seed=seed)
         for seed, allocation, policy in product(seeds, allocations, policies)
@@ -134,7 +139,13 @@ def schedule(run: Run, jobs: Workload, fleet: Capacity, rules: Rules) -> Replaye
     if run.policy == CLAIRVOYANT:
         return clairvoyant(jobs, fleet.shape)
     priority = priority_of(run.policy, jobs, int(fleet.shape.gpus.sum()))
-    return replay(jobs, fleet.shape, priority, ALLOCATIONS[run.allocation], rules)
+    if run.allocation != LAYER_ONE:
+        return replay(jobs, fleet.shape, priority, ALLOCATIONS[run.allocation], rules)
+    if not isinstance(priority, Policy):
+        raise ConfigError(f"{run.title} is no expression, and layer 1 forecasts by one; leave it out")
+    decide = LayerOneInReplay(jobs, fleet, priority, seed=run.seed)
+    allocation = LayerOne(decide=decide, cycle=CYCLE_S, starts_at_home=True)
+    return replay(jobs, fleet.shape, priority, allocation, rules)
 
 
 def figures_of(run: Run, jobs: Workload, fleet: Capacity, done: Replayed) -> Figures:
@@ -221,6 +232,7 @@ __all__ = [
     "ALLOCATIONS",
     "BOUND",
     "CLAIRVOYANT",
+    "LAYER_ONE",
     "SCHEDULERS",
     "Contest",
     "Figures",

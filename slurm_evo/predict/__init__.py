@@ -1,6 +1,5 @@
-"""How long a job will run: learned from jobs that ended, updated as they end, kept as data."""
+"""How long a job will run, learned from jobs that ended."""
 
-from slurm_evo.predict.groups import Asked, groups_of
-from slurm_evo.predict.predictor import Predicted, Predictor
+from slurm_evo.predict.predictor import Asked, Predictor, stem
 
-__all__ = ["Asked", "Predicted", "Predictor", "groups_of"]
+__all__ = ["Asked", "Predictor", "stem"]

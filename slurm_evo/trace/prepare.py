@@ -11,6 +11,7 @@ import polars as pl
 
 from slurm_evo.model import TraceError
 from slurm_evo.predict import Asked, Predictor
+from slurm_evo.predict.backtest import as_it_was
 from slurm_evo.sim.workload import FOREVER, Ints, Workload
 from slurm_evo.trace.capacity import Capacity
 from slurm_evo.trace.reading import cut_list
@@ -137,33 +138,27 @@ def _estimates(
         return limit
     if knows is Knows.PREDICTED:
         said.append("policies know what a predictor says that learns from the jobs ended before")
-        guess: npt.NDArray[np.float64] = predicted(jobs, runtime)
+        guess: npt.NDArray[np.float64] = predicted(jobs, runtime, limit)
     else:
         said.append(f"policies know the {'true' if knows is Knows.TRUE else 'noisy (sigma 0.8)'} running time")
         guess = runtime * (error if knows is Knows.NOISY else np.ones(len(runtime)))
     return np.clip(np.round(np.minimum(guess, limit)), 1, FOREVER // 4).astype(np.int64)
 
 
-def asked_of(jobs: pl.DataFrame) -> list[Asked]:
-    """What was known of each job when it was submitted; cores stand in where it asked for no GPU."""
-    size = pl.when(pl.col("gpus") > 0).then("gpus").otherwise("cpus")
-    return [Asked(*row) for row in jobs.select("user", "name", "limit", size).iter_rows()]
+def asked_of(jobs: pl.DataFrame, limit: Ints) -> list[Asked]:
+    """What was known of each job when it was submitted."""
+    columns = jobs.with_columns(pl.Series("limit", limit)).select("user", "name", "limit", "gpus", "cpus")
+    return [
+        Asked(user=user, name=name, limit_s=seconds, gpus=gpus, cpus=cpus)
+        for user, name, seconds, gpus, cpus in columns.iter_rows()
+    ]
 
 
-def predicted(jobs: pl.DataFrame, runtime: Ints) -> npt.NDArray[np.float64]:
+def predicted(jobs: pl.DataFrame, runtime: Ints, limit: Ints) -> npt.NDArray[np.float64]:
     """What a predictor would have said at each submission, (n,) seconds; it learns as jobs end, as recorded."""
-    predictor, asked = Predictor(), asked_of(jobs)
-    submit = jobs["submit"].to_numpy()
+    submit = jobs["submit"].to_numpy().astype(np.float64)
     end = submit + jobs["wait"].to_numpy() + runtime
-    order = np.argsort(end, kind="stable")
-    guess = np.empty(len(jobs))
-    ended = 0
-    for job in range(len(jobs)):
-        while ended < len(order) and end[order[ended]] <= submit[job]:
-            predictor.learn(asked[order[ended]], int(runtime[order[ended]]))
-            ended += 1
-        guess[job] = predictor.predict(asked[job]).median_s
-    return guess
+    return as_it_was(asked_of(jobs, limit), submit, end, runtime.astype(np.float64), Predictor())
 
 
 def _weights(weights: Weights, n: int, rng: np.random.Generator, said: list[str]) -> npt.NDArray[np.float64]:

@@ -110,3 +110,15 @@ def test_what_is_no_history_ends_with_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "x").write_text("hello\n")
     failed = run("trace", "inspect", tmp_path / "x", code=2)
     assert "slurm-evo: x: is none of the formats that are understood" in failed.stderr
+
+
+def test_without_the_extra_it_is_said_what_to_install() -> None:
+    code = (
+        "import sys; sys.modules['polars'] = None; sys.argv = ['slurm-evo', 'trace', 'inspect', 'x'];"
+        " from slurm_evo_daemon.__main__ import main; main()"
+    )
+    paths = os.pathsep.join(str(ROOT / room) for room in ("", "daemon", "gp_training"))
+    env = {**os.environ, "PYTHONPATH": paths}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env, check=False)
+    assert done.returncode == 2
+    assert "needs polars; install with: pip install 'slurm-evo[trace]'" in done.stderr
