@@ -67,6 +67,7 @@ from slurm_evo.sim.world import (
     R_CPUS,
     R_END,
     R_MEMORY,
+    REACTION,
     RUNNING,
     RUNNING_STATE,
     RUNS,
@@ -192,7 +193,7 @@ def start_job(w, c, j):  # type: ignore[no-untyped-def]
     w.life[j, START] = now
     w.life[j, ON] = c
     w.life[j, STATE] = RUNNING_STATE
-    push(w.heap, w.clock[RUNNING], ((now + w.job[j, RUNS]) << 32) | j)
+    push(w.heap, w.clock[RUNNING], ((now + w.job[j, RUNS] + w.rule[REACTION]) << 32) | j)
     w.clock[RUNNING] += 1
     w.clock[STARTS] += 1
     gpus = w.job[j, GPUS]

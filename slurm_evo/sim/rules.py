@@ -40,10 +40,17 @@ class Rules:
     bf_max_job_test: int = 500
     bf_resolution: int = 60
     """Planned starts are rounded down to it, planned ends as well, as Slurm does; 1: exact."""
+    batch_sched_delay: int = 3
+    """A pass that an event asks for comes no sooner than this after the last one; 0: at once."""
+    reaction: int = 0
+    """Until the controller heard of a submission, and until an ended job's nodes are free again (COMPLETING)."""
+    over_time_limit: int = 0
+    """How long a job may run past its limit before it is killed; nobody plans with it."""
 
     def __post_init__(self) -> None:
         """Raises ConfigError where a value makes no sense."""
         least = {"priority_calc_period": 0, "sched_interval": 0, "default_queue_depth": 0}
+        least |= {"batch_sched_delay": 0, "reaction": 0, "over_time_limit": 0}
         least |= {"bf_interval": 1, "bf_window": 1, "bf_max_job_test": 1, "bf_resolution": 1}
         for name, bound in least.items():
             if not bound <= getattr(self, name) <= FOREVER:
@@ -53,7 +60,12 @@ class Rules:
     def every_event(cls, backfill: Backfill = Backfill.EASY) -> Rules:
         """The literature's scheduler: looks at every job at every event, with scores of that instant."""
         return cls(
-            backfill=backfill, priority_calc_period=0, sched_interval=0, default_queue_depth=0, bf_resolution=1
+            backfill=backfill,
+            priority_calc_period=0,
+            sched_interval=0,
+            default_queue_depth=0,
+            bf_resolution=1,
+            batch_sched_delay=0,
         )
 
 

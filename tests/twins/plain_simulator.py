@@ -72,7 +72,7 @@ class Plain:
         self.where = {}
         """Waiting job -> set of clusters."""
         self.running = {}
-        """Running job -> end."""
+        """Running job -> when its nodes are free again."""
         self.score = {}
         self.usage = {}
         """User -> (GPU-seconds, at, GPUs running)."""
@@ -247,9 +247,10 @@ class Plain:
         self.start[j] = now
         self.cluster[j] = c
         self.nodes[j] = tuple(node.index for node in nodes)
-        killed = self.jobs.runtime[j] > self.jobs.limit[j]
+        killed_after = int(self.jobs.limit[j]) + self.rules.over_time_limit
+        killed = self.jobs.runtime[j] > killed_after
         self.state[j] = "TIMEOUT" if killed else "COMPLETED"
-        self.running[j] = now + int(min(self.jobs.runtime[j], self.jobs.limit[j]))
+        self.running[j] = now + min(int(self.jobs.runtime[j]), killed_after) + self.rules.reaction
         self.change_running(int(self.jobs.user[j]), now, int(self.jobs.gpus[j]))
         self.touched |= {d for d, blocked in self.blockers.items() if d != c and j in blocked}
 
@@ -382,11 +383,11 @@ class Plain:
                     if now in out and now > self.last:
                         something = True
                         self.touched.add(c)
-        while self.next < len(self.jobs) and self.jobs.submit[self.next] == now:
+        while self.next < len(self.jobs) and self.jobs.submit[self.next] + self.rules.reaction == now:
             something = True
             self.arrive(self.next, now)
             self.next += 1
-        for j in np.flatnonzero(self.jobs.cancel == now):
+        for j in np.flatnonzero((self.jobs.cancel >= 0) & (self.jobs.cancel + self.rules.reaction == now)):
             something |= now > self.last
             if int(j) in self.where:
                 self.touched |= self.where.pop(int(j))
@@ -396,9 +397,12 @@ class Plain:
     def next_event(self):
         instants = list(self.running.values())
         if self.next < len(self.jobs):
-            instants.append(int(self.jobs.submit[self.next]))
+            instants.append(int(self.jobs.submit[self.next]) + self.rules.reaction)
         instants += [e for o in self.fleet.out_of_service for e in (o.start, o.end) if e > self.last]
-        instants += [int(e) for e in self.jobs.cancel if e > self.last]
+        instants += [
+            int(e) for e in self.jobs.cancel[self.jobs.cancel >= 0] + self.rules.reaction if e > self.last
+        ]
+        instants += [self.may_pass_at(c, self.last) for c in self.wants]
         if self.wake is not None:
             instants.append(self.wake)
         return min(instants, default=None)
@@ -417,15 +421,34 @@ class Plain:
     def on_grid(self, period, now):
         return period > 0 and now >= self.origin and (now - self.origin) % period == 0
 
-    def look(self, now, scheds, backfills):
+    def may_pass_at(self, c, now):
+        """The first instant at which this cluster makes a main pass that something asks for."""
+        last = self.last_pass.get(c, -NEVER)
+        period = self.rules.sched_interval
+        if period and now >= self.origin:
+            last = max(last, self.origin + (now - self.origin) // period * period)
+        return last + self.rules.batch_sched_delay
+
+    def look(self, now, scheds, backfills, woken):
         order = range(len(self.clusters))
         due = set(order) if scheds or backfills else set()
+        if scheds:
+            self.wants.clear()
+        if not self.where:
+            self.touched.clear()
+            self.wants.clear()
+        self.touched |= {c for c in self.wants if now >= self.may_pass_at(c, now)}
         while self.touched | due:
             c = min(self.touched | due)
             starts = scheds or c in self.touched
             due.discard(c)
             self.touched.discard(c)
+            if starts and not (scheds or woken) and now < self.may_pass_at(c, now):
+                self.wants.add(c)
+                starts = False
             if starts:
+                self.wants.discard(c)
+                self.last_pass[c] = now
                 self.main_pass(c, now, 0 if scheds else self.rules.default_queue_depth)
                 if self.rules.backfill is Backfill.EASY:
                     self.easy_pass(c, now)
@@ -438,6 +461,9 @@ class Plain:
         self.wake = None
         self.touched = set()
         self.blockers = {}
+        self.last_pass = {}
+        self.wants = set()
+        """Clusters whose pass was put off."""
         chances = set()
         wanted = ({"sched"} if self.rules.sched_interval else set()) | (
             {"backfill"} if self.rules.backfill is Backfill.SLURM else set()
@@ -463,6 +489,7 @@ class Plain:
                 return self
             self.new = set()
             happened = self.happen(now)
+            woken = self.wake == now
             self.wake = None
             self.last = now
             calculates = self.rules.priority_calc_period == 0 or self.on_grid(self.rules.priority_calc_period, now)
@@ -470,7 +497,7 @@ class Plain:
             scheds = self.on_grid(self.rules.sched_interval, now)
             backfills = self.rules.backfill is Backfill.SLURM and self.on_grid(self.rules.bf_interval, now)
             waiting = len(self.where)
-            self.look(now, scheds, backfills)
+            self.look(now, scheds, backfills, woken)
             if happened or len(self.where) < waiting:
                 chances = set()
             else:

@@ -87,6 +87,9 @@ RULES = st.one_of(
         bf_window=st.sampled_from([20, 100, 10_000]),
         bf_max_job_test=st.sampled_from([1, 3, 100]),
         bf_resolution=st.sampled_from([1, 7, 60]),
+        batch_sched_delay=st.sampled_from([0, 0, 3, 20]),
+        reaction=st.sampled_from([0, 0, 1, 4]),
+        over_time_limit=st.sampled_from([0, 0, 30]),
     ),
 )
 
