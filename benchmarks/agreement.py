@@ -18,6 +18,7 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
+from datetime import datetime
 from pathlib import Path
 
 TESTS = Path(__file__).resolve().parent.parent / "tests"
@@ -29,6 +30,7 @@ from real_world import CLUSTERS, GPUS, OPERATOR, command
 
 CORES, MEMORY_MIB, MEMORY_PER_CORE = 64, 512_000, 2000
 """Of every node, and DefMemPerCPU; slurm-conf/."""
+LOGS = Path("/scratch/log")
 COMMON = Path("/etc/slurm/common.conf")
 PATIENCE_S = 600
 
@@ -69,6 +71,27 @@ def rules_of(cluster: str) -> tuple[str, dict[str, int]]:
     return found["SLURM_VERSION"], rules | {"priority_calc_period": hours * 3600 + minutes * 60 + seconds}
 
 
+def first_passes(cluster: str, since: int) -> dict[str, int]:
+    """When the controller's periods fell, by its log: seconds after ``since`` (Unix time), rounded."""
+    marks = {
+        "sched_first": "Running job scheduler for full queue",
+        "bf_first": "_attempt_backfill: beginning",
+        "limits": "Testing job time limits",
+    }
+    found: dict[str, float] = {}
+    for line in (LOGS / f"slurmctld-{cluster}.log").read_text(errors="replace").splitlines():
+        for name, mark in marks.items():
+            if mark in line and name not in found:
+                at = datetime.fromisoformat(line[1:24]).timestamp() - since
+                if at >= -0.5:
+                    found[name] = at
+    rules = {name: round(at) for name, at in found.items()}
+    sweep = rules.pop("limits", 0)
+    rules["time_limit_check"] = 30
+    rules["time_limit_first"] = sweep
+    return rules
+
+
 def submit(story: Story, ask: Ask) -> list[tuple[int, int]]:
     """Submit one job or array; (id, task) of each job, task -1 outside arrays."""
     home = story.clusters[0]
@@ -96,6 +119,9 @@ def submit(story: Story, ask: Ask) -> list[tuple[int, int]]:
 def run(story: Story, folder: Path) -> Recorded:
     """Send a workload to real Slurm, wait for its end and record it."""
     version, rules = rules_of(story.clusters[0])
+    for cluster in story.clusters:
+        command(cluster, "scontrol", "setdebug", "debug2")
+        command(cluster, "scontrol", "setdebugflags", "+backfill")
     began = time.time() + 1
     todo: list[tuple[float, Ask | tuple[str, str]]] = [(ask.at, ask) for ask in story.asks]
     for node, since, until in story.drains:
@@ -111,7 +137,8 @@ def run(story: Story, folder: Path) -> Recorded:
             command(story.clusters[0], "scontrol", "update", *words)
             drained[what] = int(time.time())
     rows = ended(story, {(job, task) for job, task, _ in submitted}, began)
-    first = min(row["submit"] for row in rows.values())
+    first = min(rows[job, task]["submit"] for job, task, _ in submitted)
+    rules |= first_passes(story.clusters[0], first)
     recorded = Recorded(
         name=story.name,
         kind=story.kind,
@@ -196,7 +223,7 @@ def look(story: Story, since: int) -> dict:  # type: ignore[type-arg]
             continue
         key = (int(name[1]), int(name[2]) if name[2] else -1)
         submits[key] = min(int(times[0]), submits.get(key, int(times[0])))
-        if state.split()[0] in {"COMPLETED", "TIMEOUT", "FAILED"} and times[2].isdigit():
+        if state.split()[0] in {"COMPLETED", "TIMEOUT", "FAILED"} and times[1].isdigit() and times[2].isdigit():
             rows[key] = {"cluster": cluster, "start": int(times[1]), "end": int(times[2]), "nodes": expand(nodes)}
     return {key: row | {"submit": submits[key]} for key, row in rows.items()}
 

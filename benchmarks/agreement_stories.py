@@ -80,13 +80,13 @@ def block_and_backfill(rng: random.Random) -> Iterator[Ask]:
 
 
 def far_limits(rng: random.Random) -> Iterator[Ask]:
-    for ask in arrivals(rng, 60, 80, (5, 20)):
+    for ask in arrivals(rng, 55, 80, (5, 16)):
         yield replace(ask, gpus=rng.choice([1, 2, 4, 8]), limit_min=rng.choice([1, 2, 5, 20, 60, 240]))
 
 
 def killed(rng: random.Random) -> Iterator[Ask]:
-    for ask in arrivals(rng, 34, 60, (5, 25)):
-        too_long = rng.random() < 0.25
+    for ask in arrivals(rng, 32, 60, (5, 18)):
+        too_long = rng.random() < 0.12
         yield replace(ask, gpus=rng.choice([2, 4, 8]), seconds=(600,) if too_long else ask.seconds)
 
 
@@ -106,15 +106,15 @@ def user_limits(rng: random.Random) -> Iterator[Ask]:
 
 
 def scored(rng: random.Random) -> Iterator[Ask]:
-    yield Ask(at=0, seconds=(12,), gpus=4, nodes=4, user=SCORED)
+    yield Ask(at=0, seconds=(12,), gpus=4, nodes=4, score=9999, user=SCORED)
     for ask in arrivals(rng, 70, 80, (5, 20)):
-        yield replace(ask, at=ask.at + 1, gpus=rng.choice([1, 2, 3, 4]), score=rng.randint(1, 5000), user=SCORED)
+        yield replace(ask, at=ask.at + 6, gpus=rng.choice([1, 2, 3, 4]), score=rng.randint(1, 5000), user=SCORED)
 
 
 def site_factors(rng: random.Random) -> Iterator[Ask]:
-    yield Ask(at=0, seconds=(30,), gpus=8, nodes=2)
-    for ask in arrivals(rng, 60, 16, (5, 20)):
-        yield replace(ask, at=ask.at + 1, gpus=rng.choice([1, 2, 4, 8]), score=rng.randint(1, 5000))
+    yield Ask(at=0, seconds=(30,), gpus=8, nodes=2, score=9999)
+    for ask in arrivals(rng, 50, 16, (5, 16)):
+        yield replace(ask, at=ask.at + 6, gpus=rng.choice([1, 2, 4, 8]), score=rng.randint(1, 5000))
 
 
 def cores(rng: random.Random) -> Iterator[Ask]:
@@ -152,7 +152,7 @@ def stories() -> list[list[Story]]:
         [
             story("fifo", "equal jobs", "beta"),
             story("far_limits", "limits 3 to 1000 times the running time", "beta"),
-            story("killed", "a quarter runs into its limit", "beta"),
+            story("killed", "some run into their limit", "beta"),
         ],
         [
             story("arrays", "job arrays and single jobs", "gamma"),

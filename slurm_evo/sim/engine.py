@@ -20,6 +20,7 @@ from slurm_evo.sim.world import (
     ALLOCATION,
     ASKED_GPUS,
     BACKFILL,
+    BACKFILL_ORIGIN,
     BF_INTERVAL,
     BUSY_GPUS,
     C_AHEAD,
@@ -78,6 +79,7 @@ from slurm_evo.sim.world import (
     RUNNING,
     SCHED_DELAY,
     SCHED_INTERVAL,
+    SCHED_ORIGIN,
     SLOT,
     START,
     STARTS,
@@ -320,12 +322,12 @@ def has_room(w, now):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def due(w, which, period, now):  # type: ignore[no-untyped-def]
+def due(w, which, origin, period, now):  # type: ignore[no-untyped-def]
     """Does this period end at this instant? An instant can come twice. Moves the period on."""
-    if period <= 0 or now < w.clock[ORIGIN]:
+    if period <= 0 or now < origin:
         return False
     if w.clock[which] <= now:
-        w.clock[which] = next_on_grid(w.clock[ORIGIN], period, now)
+        w.clock[which] = next_on_grid(origin, period, now)
     return w.clock[which] - period == now
 
 
@@ -333,9 +335,9 @@ def due(w, which, period, now):  # type: ignore[no-untyped-def]
 def last_pass(w, c):  # type: ignore[no-untyped-def]
     """When this cluster last made a main pass, those of ``sched_interval`` included."""
     period = w.rule[SCHED_INTERVAL]
-    if period <= 0 or w.clock[NOW] < w.clock[ORIGIN]:
+    if period <= 0 or w.clock[NOW] < w.clock[SCHED_ORIGIN]:
         return w.cluster[c, C_LAST]
-    return max(w.cluster[c, C_LAST], next_on_grid(w.clock[ORIGIN], period, w.clock[NOW]) - period)
+    return max(w.cluster[c, C_LAST], next_on_grid(w.clock[SCHED_ORIGIN], period, w.clock[NOW]) - period)
 
 
 @compiled
@@ -420,9 +422,11 @@ def advance(w, program, until):  # type: ignore[no-untyped-def]
         woken = clock[WAKE] == now
         clock[WAKE] = LATER
         clock[MOST_WAITING] = max(clock[MOST_WAITING], clock[WAITING])
-        calculates = w.rule[CALC_PERIOD] == 0 or due(w, NEXT_CALC, w.rule[CALC_PERIOD], now)
-        scheds = due(w, NEXT_SCHED, w.rule[SCHED_INTERVAL], now)
-        backfills = w.rule[BACKFILL] == SLURM and due(w, NEXT_BACKFILL, w.rule[BF_INTERVAL], now)
+        calculates = w.rule[CALC_PERIOD] == 0 or due(w, NEXT_CALC, clock[ORIGIN], w.rule[CALC_PERIOD], now)
+        scheds = due(w, NEXT_SCHED, clock[SCHED_ORIGIN], w.rule[SCHED_INTERVAL], now)
+        backfills = False
+        if w.rule[BACKFILL] == SLURM:
+            backfills = due(w, NEXT_BACKFILL, clock[BACKFILL_ORIGIN], w.rule[BF_INTERVAL], now)
         if clock[WAITING] > 0:
             if w.rule[DYNAMIC] and (calculates or clock[NEXT_JOB] > before):
                 rank_waiting(w, before, calculates, program)

@@ -42,9 +42,12 @@ from slurm_evo.sim.world import (
     K_GPUS,
     K_MEMORY,
     K_NODES,
+    KILLED,
     KIND,
     LATER,
     LIMIT,
+    LIMIT_CHECK,
+    LIMIT_ORIGIN,
     LIMITED,
     NEVER,
     NOW,
@@ -191,6 +194,12 @@ def start_job(w, c, j):  # type: ignore[no-untyped-def]
         occupy(w.node, w.run, w.run_count, v, kind[K_GPUS], kind[K_CPUS], kind[K_MEMORY], end, j)
     leave_queue(w, j)
     w.life[j, START] = now
+    dies = end
+    if w.rule[LIMIT_CHECK] > 0:
+        dies += (w.clock[LIMIT_ORIGIN] - end) % w.rule[LIMIT_CHECK]
+    if now + w.job[j, RUNS] > dies:
+        w.job[j, RUNS] = dies - now
+        w.job[j, KILLED] = 1
     w.life[j, ON] = c
     w.life[j, STATE] = RUNNING_STATE
     push(w.heap, w.clock[RUNNING], ((now + w.job[j, RUNS] + w.rule[REACTION]) << 32) | j)

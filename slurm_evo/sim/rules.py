@@ -24,7 +24,7 @@ class Backfill(IntEnum):
 class Rules:
     """One cluster's scheduler, in slurm.conf(5)'s words; seconds. The same for all clusters.
 
-    Periods count from the first submit time.
+    Periods count from the first submit time, unless a rule says otherwise.
     """
 
     backfill: Backfill = Backfill.SLURM
@@ -44,13 +44,26 @@ class Rules:
     """A pass that an event asks for comes no sooner than this after the last one; 0: at once."""
     reaction: int = 0
     """Until the controller heard of a submission, and until an ended job's nodes are free again (COMPLETING)."""
-    over_time_limit: int = 0
-    """How long a job may run past its limit before it is killed; nobody plans with it."""
+    time_limit_check: int = 0
+    """How often jobs past their limit are looked for and killed; 0: at the limit. slurmctld: 30."""
+    sched_first: int = 0
+    """The first pass of ``sched_interval``, in seconds after the first submission; all further ones follow from it."""
+    bf_first: int = 0
+    """The same for backfill."""
+    time_limit_first: int = 0
+    """The same for ``time_limit_check``."""
 
     def __post_init__(self) -> None:
         """Raises ConfigError where a value makes no sense."""
         least = {"priority_calc_period": 0, "sched_interval": 0, "default_queue_depth": 0}
-        least |= {"batch_sched_delay": 0, "reaction": 0, "over_time_limit": 0}
+        least |= {
+            "batch_sched_delay": 0,
+            "reaction": 0,
+            "time_limit_check": 0,
+            "sched_first": 0,
+            "bf_first": 0,
+            "time_limit_first": 0,
+        }
         least |= {"bf_interval": 1, "bf_window": 1, "bf_max_job_test": 1, "bf_resolution": 1}
         for name, bound in least.items():
             if not bound <= getattr(self, name) <= FOREVER:

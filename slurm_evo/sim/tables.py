@@ -125,7 +125,7 @@ def _outages(fleet: FleetShape, low_high: I64) -> tuple[I64, I64, I64]:
 
 
 def _rule_row(rules: Rules, allocation: Allocation, limits: Limits, *, dynamic: bool) -> I64:
-    rule = np.zeros(14, dtype=np.int64)
+    rule = np.zeros(15, dtype=np.int64)
     rule[at.BACKFILL] = rules.backfill
     rule[at.CALC_PERIOD] = rules.priority_calc_period
     rule[at.SCHED_INTERVAL] = rules.sched_interval
@@ -136,6 +136,7 @@ def _rule_row(rules: Rules, allocation: Allocation, limits: Limits, *, dynamic: 
     rule[at.BF_RESOLUTION] = rules.bf_resolution
     rule[at.SCHED_DELAY] = rules.batch_sched_delay
     rule[at.REACTION] = rules.reaction
+    rule[at.LIMIT_CHECK] = rules.time_limit_check
     rule[at.LIMITED] = bool(limits)
     rule[at.DYNAMIC] = dynamic
     if isinstance(allocation, Fixed):
@@ -148,12 +149,10 @@ def _rule_row(rules: Rules, allocation: Allocation, limits: Limits, *, dynamic: 
     return rule
 
 
-def _jobs(jobs: Workload, fleet: FleetShape, rules: Rules, kind_of: Ints, kind: I32) -> I64:
+def _jobs(jobs: Workload, fleet: FleetShape, kind_of: Ints, kind: I32) -> I64:
     job = np.zeros((len(jobs), 12), dtype=np.int64)
     job[:, at.SUBMIT] = jobs.submit
-    killed_after = jobs.limit + rules.over_time_limit
-    job[:, at.RUNS] = np.minimum(jobs.runtime, killed_after)
-    job[:, at.KILLED] = jobs.runtime > killed_after
+    job[:, at.RUNS] = jobs.runtime
     job[:, at.LIMIT] = jobs.limit
     job[:, at.GPUS] = jobs.gpus
     job[:, at.KIND] = kind_of
@@ -201,7 +200,7 @@ def build(  # one array after the other
     dynamic = score is None
     node, parts, low_high = _nodes(fleet)
     kind_of, kind, ok = _kinds(jobs, fleet, node, parts, low_high)
-    job = _jobs(jobs, fleet, rules, kind_of, kind)
+    job = _jobs(jobs, fleet, kind_of, kind)
     outage, reserved, reserved_at = _outages(fleet, low_high)
     rule = _rule_row(rules, allocation, fleet.limits, dynamic=dynamic)
     queues = clusters if rule[at.ALLOCATION] < at.ALLOCATE_RACE else 1
@@ -215,10 +214,11 @@ def build(  # one array after the other
     users = int(jobs.user.max(initial=0)) + 1
     qos = int(jobs.qos.max(initial=0)) + 1
     on_node = _most_on_a_node(jobs, fleet)
-    clock = np.zeros(25, dtype=np.int64)
-    clock[at.ORIGIN] = clock[at.NEXT_SCHED] = clock[at.NEXT_BACKFILL] = clock[at.NEXT_CALC] = (
-        jobs.submit[0] if n else 0
-    )
+    clock = np.zeros(28, dtype=np.int64)
+    clock[at.ORIGIN] = clock[at.NEXT_CALC] = jobs.submit[0] if n else 0
+    clock[at.SCHED_ORIGIN] = clock[at.NEXT_SCHED] = clock[at.ORIGIN] + rules.sched_first
+    clock[at.BACKFILL_ORIGIN] = clock[at.NEXT_BACKFILL] = clock[at.ORIGIN] + rules.bf_first
+    clock[at.LIMIT_ORIGIN] = clock[at.ORIGIN] + rules.time_limit_first
     clock[at.FLEET_GPUS] = max(int(fleet.gpus.sum()), 1)
     clock[at.WAKE] = clock[at.NEXT_LOOK] = LATER
     cluster[:, at.C_LAST] = clock[at.ORIGIN] - rules.batch_sched_delay

@@ -46,7 +46,7 @@ C_LOW, C_HIGH, C_GPUS, C_BUSY, C_ASKED, C_AHEAD, C_QUEUE, C_TOUCHED, C_CHANGED, 
 # World.column: (queues, 7, capacity) int32
 Q_JOB, Q_KIND, Q_PARTITION, Q_NEED, Q_LIMIT, Q_USER, Q_QOS = range(7)
 
-# World.clock: (25,) int64
+# World.clock: (28,) int64
 (
     NOW,
     ORIGIN,
@@ -73,9 +73,12 @@ Q_JOB, Q_KIND, Q_PARTITION, Q_NEED, Q_LIMIT, Q_USER, Q_QOS = range(7)
     BACKFILLED,
     MOST_WAITING,
     NEXT_LOOK,
-) = range(25)
+    SCHED_ORIGIN,
+    BACKFILL_ORIGIN,
+    LIMIT_ORIGIN,
+) = range(28)
 
-# World.rule: (14,) int64
+# World.rule: (15,) int64
 (
     BACKFILL,
     CALC_PERIOD,
@@ -91,7 +94,8 @@ Q_JOB, Q_KIND, Q_PARTITION, Q_NEED, Q_LIMIT, Q_USER, Q_QOS = range(7)
     STARTS_AT_HOME,
     SCHED_DELAY,
     REACTION,
-) = range(14)
+    LIMIT_CHECK,
+) = range(15)
 ALLOCATE_RACE = 10
 """Follows the values of rules.Fixed: all jobs wait in one queue, on sets of clusters."""
 

@@ -78,6 +78,8 @@ class Plain:
         """User -> (GPU-seconds, at, GPUs running)."""
         self.turn = 0
         self.origin = int(jobs.submit[0]) if n else 0
+        self.sched_origin = self.origin + rules.sched_first
+        self.bf_origin = self.origin + rules.bf_first
         self.clusters = []
         index = 0
         for shapes in fleet.clusters:
@@ -247,10 +249,15 @@ class Plain:
         self.start[j] = now
         self.cluster[j] = c
         self.nodes[j] = tuple(node.index for node in nodes)
-        killed_after = int(self.jobs.limit[j]) + self.rules.over_time_limit
-        killed = self.jobs.runtime[j] > killed_after
+        dies = now + int(self.jobs.limit[j])
+        while (
+            self.rules.time_limit_check
+            and (dies - self.origin - self.rules.time_limit_first) % self.rules.time_limit_check
+        ):
+            dies += 1
+        killed = now + int(self.jobs.runtime[j]) > dies
         self.state[j] = "TIMEOUT" if killed else "COMPLETED"
-        self.running[j] = now + min(int(self.jobs.runtime[j]), killed_after) + self.rules.reaction
+        self.running[j] = min(now + int(self.jobs.runtime[j]), dies) + self.rules.reaction
         self.change_running(int(self.jobs.user[j]), now, int(self.jobs.gpus[j]))
         self.touched |= {d for d, blocked in self.blockers.items() if d != c and j in blocked}
 
@@ -409,24 +416,24 @@ class Plain:
 
     def next_tick(self):
         rules = self.rules
-        periods = [rules.sched_interval]
+        periods = [(self.sched_origin, rules.sched_interval)]
         if rules.backfill is Backfill.SLURM:
-            periods.append(rules.bf_interval)
+            periods.append((self.bf_origin, rules.bf_interval))
         if self.static is None:
-            periods.append(rules.priority_calc_period)
+            periods.append((self.origin, rules.priority_calc_period))
         now = self.last
-        ticks = [self.origin + ((now - self.origin) // p + 1) * p for p in periods if p]
+        ticks = [o + max((now - o) // p + 1, 0) * p for o, p in periods if p]
         return min(ticks, default=None) if self.where else None
 
-    def on_grid(self, period, now):
-        return period > 0 and now >= self.origin and (now - self.origin) % period == 0
+    def on_grid(self, origin, period, now):
+        return period > 0 and now >= origin and (now - origin) % period == 0
 
     def may_pass_at(self, c, now):
         """The first instant at which this cluster makes a main pass that something asks for."""
         last = self.last_pass.get(c, -NEVER)
         period = self.rules.sched_interval
-        if period and now >= self.origin:
-            last = max(last, self.origin + (now - self.origin) // period * period)
+        if period and now >= self.sched_origin:
+            last = max(last, now - (now - self.sched_origin) % period)
         return last + self.rules.batch_sched_delay
 
     def look(self, now, scheds, backfills, woken):
@@ -492,10 +499,14 @@ class Plain:
             woken = self.wake == now
             self.wake = None
             self.last = now
-            calculates = self.rules.priority_calc_period == 0 or self.on_grid(self.rules.priority_calc_period, now)
+            calculates = self.rules.priority_calc_period == 0 or self.on_grid(
+                self.origin, self.rules.priority_calc_period, now
+            )
             self.rank([j for j in self.where if calculates or j in self.new], now)
-            scheds = self.on_grid(self.rules.sched_interval, now)
-            backfills = self.rules.backfill is Backfill.SLURM and self.on_grid(self.rules.bf_interval, now)
+            scheds = self.on_grid(self.sched_origin, self.rules.sched_interval, now)
+            backfills = self.rules.backfill is Backfill.SLURM and self.on_grid(
+                self.bf_origin, self.rules.bf_interval, now
+            )
             waiting = len(self.where)
             self.look(now, scheds, backfills, woken)
             if happened or len(self.where) < waiting:

@@ -89,7 +89,10 @@ RULES = st.one_of(
         bf_resolution=st.sampled_from([1, 7, 60]),
         batch_sched_delay=st.sampled_from([0, 0, 3, 20]),
         reaction=st.sampled_from([0, 0, 1, 4]),
-        over_time_limit=st.sampled_from([0, 0, 30]),
+        time_limit_check=st.sampled_from([0, 0, 30]),
+        time_limit_first=st.sampled_from([0, 7]),
+        sched_first=st.sampled_from([0, 0, 4, 20]),
+        bf_first=st.sampled_from([0, 0, 2, 15]),
     ),
 )
 
