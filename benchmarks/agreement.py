@@ -16,6 +16,7 @@ import re
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from datetime import datetime
@@ -24,7 +25,7 @@ from pathlib import Path
 TESTS = Path(__file__).resolve().parent.parent / "tests"
 sys.path[:0] = [str(TESTS), str(TESTS / "fleet")]
 
-from agreement_record import GOLDEN, Recorded, compare, table
+from agreement_record import GOLDEN, Recorded, compare, table, ticks
 from agreement_stories import LIMITED, LIMITED_GPUS, LIMITED_JOBS, Ask, Story, last, stories
 from real_world import CLUSTERS, GPUS, OPERATOR, command
 
@@ -71,25 +72,44 @@ def rules_of(cluster: str) -> tuple[str, dict[str, int]]:
     return found["SLURM_VERSION"], rules | {"priority_calc_period": hours * 3600 + minutes * 60 + seconds}
 
 
-def first_passes(cluster: str, since: int) -> dict[str, int]:
-    """When the controller's periods fell, by its log: seconds after ``since`` (Unix time), rounded."""
+def lines_of(cluster: str, since: float) -> Iterator[tuple[float, str]]:
+    """The controller's log from an instant on: (Unix time to a millisecond, line)."""
+    for line in (LOGS / f"slurmctld-{cluster}.log").read_text(errors="replace").splitlines():
+        if re.match(r"\[\d{4}-\d\d-\d\dT", line):
+            at = datetime.fromisoformat(line[1:24]).timestamp()
+            if at >= since:
+                yield at, line
+
+
+def first_passes(cluster: str, since: float) -> dict[str, float]:
+    """When the controller's periods fell first after an instant (Unix time), by its log: seconds after it."""
     marks = {
         "sched_first": "Running job scheduler for full queue",
         "bf_first": "_attempt_backfill: beginning",
-        "limits": "Testing job time limits",
+        "time_limit_first": "Testing job time limits",
     }
     found: dict[str, float] = {}
-    for line in (LOGS / f"slurmctld-{cluster}.log").read_text(errors="replace").splitlines():
+    for at, line in lines_of(cluster, since):
         for name, mark in marks.items():
-            if mark in line and name not in found:
-                at = datetime.fromisoformat(line[1:24]).timestamp() - since
-                if at >= -0.5:
-                    found[name] = at
-    rules = {name: round(at) for name, at in found.items()}
-    sweep = rules.pop("limits", 0)
-    rules["time_limit_check"] = 30
-    rules["time_limit_first"] = sweep
-    return rules
+            if mark in line:
+                found.setdefault(name, at - since)
+    return found
+
+
+def exact_times(story: Story, began: float) -> dict[str, dict[tuple[str, str, str], float]]:
+    """Submissions, starts and ends to a millisecond, by the logs: (cluster, job, task) to Unix time."""
+    marks = {
+        "submit": r"_slurm_rpc_submit_batch_job: JobId=(\d+)()\b",
+        "start": r"acct_policy_job_begin: after adding JobId=(\d+)(?:_(\d+))?\b",
+        "end": r"(?:_job_complete:|Time limit exhausted for) JobId=(\d+)(?:_(\d+))?(?:\(\d+\))?(?: done|$)",
+    }
+    found: dict[str, dict[tuple[str, str, str], float]] = {name: {} for name in marks}
+    for cluster in story.clusters:
+        for at, line in lines_of(cluster, began):
+            for name, mark in marks.items():
+                if match := re.search(mark, line):
+                    found[name].setdefault((cluster, match[1], match[2] or ""), at)
+    return found
 
 
 def submit(story: Story, ask: Ask) -> list[tuple[int, int]]:
@@ -127,7 +147,7 @@ def run(story: Story, folder: Path) -> Recorded:
     for node, since, until in story.drains:
         todo += [(since, (node, "DRAIN")), (until, (node, "RESUME"))]
     submitted: list[tuple[int, int, Ask]] = []
-    drained: dict[tuple[str, str], int] = {}
+    drained: dict[tuple[str, str], float] = {}
     for at, what in sorted(todo, key=lambda each: each[0]):
         time.sleep(max(began + at - time.time(), 0))
         if isinstance(what, Ask):
@@ -135,15 +155,18 @@ def run(story: Story, folder: Path) -> Recorded:
         else:
             words = (f"NodeName={what[0]}", f"State={what[1]}", "Reason=agreement")
             command(story.clusters[0], "scontrol", "update", *words)
-            drained[what] = int(time.time())
+            drained[what] = time.time()
     rows = ended(story, {(job, task) for job, task, _ in submitted}, began)
+    refine(story, rows, began)
     first = min(rows[job, task]["submit"] for job, task, _ in submitted)
-    rules |= first_passes(story.clusters[0], first)
+    passes = first_passes(story.clusters[0], first)
+    first -= first % 60  # planned starts are rounded on the clock's minutes
     recorded = Recorded(
         name=story.name,
         kind=story.kind,
         slurm=version,
         rules=rules,
+        first={name: ticks(at) for name, at in passes.items()},
         nodes=[
             [
                 {"name": f"{c}{i + 1}", "gpus": GPUS[c][1], "cpus": CORES, "memory": MEMORY_MIB}
@@ -153,7 +176,7 @@ def run(story: Story, folder: Path) -> Recorded:
         ],
         qos=[{"gpus": None, "jobs": None}, {"gpus": LIMITED_GPUS, "jobs": LIMITED_JOBS}],
         drains=[
-            {"node": n, "start": drained[n, "DRAIN"] - first, "end": drained[n, "RESUME"] - first}
+            {"node": n, "start": ticks(drained[n, "DRAIN"] - first), "end": ticks(drained[n, "RESUME"] - first)}
             for n, _, _ in story.drains
         ],
         jobs=columns(story, submitted, rows, first),
@@ -163,7 +186,7 @@ def run(story: Story, folder: Path) -> Recorded:
     return recorded
 
 
-def columns(story: Story, submitted: list, rows: dict, first: int) -> dict[str, list[int]]:  # type: ignore[type-arg]
+def columns(story: Story, submitted: list, rows: dict, first: float) -> dict[str, list[int]]:  # type: ignore[type-arg]
     """What Recorded keeps of each job."""
     found: dict[str, list[int]] = {}
     users = {user: index for index, user in enumerate(sorted({ask.user for _, _, ask in submitted}))}
@@ -171,9 +194,9 @@ def columns(story: Story, submitted: list, rows: dict, first: int) -> dict[str, 
         row = rows[job, task]
         spread = max(ask.nodes, 1)
         one = {
-            "submit": row["submit"] - first,
-            "start": row["start"] - first,
-            "end": row["end"] - first,
+            "submit": ticks(row["submit"] - first),
+            "start": ticks(row["start"] - first),
+            "end": ticks(row["end"] - first),
             "limit": ask.limit_min * 60,
             "gpus": ask.gpus * spread,
             "nodes": ask.nodes,
@@ -188,6 +211,21 @@ def columns(story: Story, submitted: list, rows: dict, first: int) -> dict[str, 
         for name, value in one.items():
             found.setdefault(name, []).append(value)
     return found
+
+
+def refine(story: Story, rows: dict, began: float) -> None:  # type: ignore[type-arg]
+    """Replace what sacct says in whole seconds by what the logs say, which must agree within a second."""
+    exact = exact_times(story, began - 1)
+    for (job, task), row in rows.items():
+        name = "" if task < 0 else str(task)
+        for what, at in (("submit", exact["submit"].get((story.clusters[0], str(job), ""))),
+                         ("start", exact["start"].get((row["cluster"], str(job), name))),
+                         ("end", exact["end"].get((row["cluster"], str(job), name)))):  # fmt: skip
+            if at is None:
+                continue
+            if abs(at - row[what]) > 2:
+                raise ValueError(f"job {job}: sacct and the log do not agree on its {what}: {row[what]}, {at}")
+            row[what] = at
 
 
 def ended(story: Story, wanted: set[tuple[int, int]], began: float) -> dict:  # type: ignore[type-arg]

@@ -6,6 +6,7 @@ Recorded by benchmarks/agreement.py inside a fleet of the testbed; kept in tests
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,13 +21,27 @@ from slurm_evo.sim.rules import Fixed, Race, Rules
 from slurm_evo.sim.workload import FOREVER, Workload
 
 GOLDEN = Path(__file__).parent / "golden" / "agreement"
+TICKS = 10
+"""The simulator counts in whole units; here one is a tenth of a second."""
 RESOLUTION_S = 1
-"""sacct writes whole seconds: two starts that lie one second apart may be a moment apart."""
+"""slurmctld looks for work once a second: which of two starts within one comes first says nothing."""
+REACTION = 1
+"""Ticks between an event and the first pass that may know of it: an epilog and its message."""
+IN_SECONDS = {
+    "sched_interval": 60, "bf_interval": 30, "bf_window": 86_400, "bf_resolution": 60, "batch_sched_delay": 3,
+    "time_limit_check": 30, "priority_calc_period": 300, "will_run_window": 30,
+}  # fmt: skip
+"""Rules that are durations, and what they are if slurm.conf does not say."""
+
+
+def ticks(seconds: float) -> int:
+    """Rounded down, as what is true from 0.19 s on is not yet true at 0.1 s."""
+    return math.floor(seconds * TICKS)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Recorded:
-    """What was asked of real Slurm and what sacct says became of it; seconds from the first submission."""
+    """What was asked of real Slurm and what became of it; ticks from the last full minute before it began."""
 
     name: str
     kind: str
@@ -34,7 +49,9 @@ class Recorded:
     slurm: str
     """Version."""
     rules: dict[str, int]
-    """Fields of Rules, as ``scontrol show config`` had them."""
+    """Fields of Rules, as ``scontrol show config`` had them, in seconds."""
+    first: dict[str, int]
+    """When the controller's periods fell first, in ticks after the first submission."""
     nodes: list[list[dict[str, Any]]]
     """By cluster: name, gpus, cpus, memory [MiB] of each node."""
     qos: list[dict[str, int | None]]
@@ -42,8 +59,8 @@ class Recorded:
     drains: list[dict[str, Any]] = field(default_factory=list)
     """``node``, ``start``, ``end``."""
     jobs: dict[str, list[int]]
-    """Columns, in the order of submission: submit, start, end, limit, gpus, nodes, cpus, memory, user, qos,
-    score, clusters (bits), on (index of the cluster it ran on)."""
+    """Columns, in the order of submission: submit, start, end, limit [s], gpus, nodes, cpus, memory [MiB], user,
+    qos, score, clusters (bits), on (index of the cluster it ran on)."""
     ran_on: list[list[str]]
     """Names of the nodes of each job."""
 
@@ -85,8 +102,14 @@ class Recorded:
         """The jobs with recorded submit and running times."""
         asked = ("submit", "limit", "gpus", "nodes", "cpus", "memory", "user", "qos", "clusters")
         columns = {name: np.array(self.jobs[name], dtype=np.int64) for name in asked}
+        columns["limit"] = columns["limit"] * TICKS
         took = np.array(self.jobs["end"]) - np.array(self.jobs["start"])
         return Workload(runtime=took, **columns)
+
+    def scaled_rules(self) -> dict[str, int]:
+        """Fields of Rules in ticks."""
+        scaled = {name: self.rules.get(name, default) * TICKS for name, default in IN_SECONDS.items()}
+        return self.rules | scaled | self.first | {"reaction": REACTION}
 
     def simulate(self, **changes: int) -> Replayed:
         """The same workload through the simulator; ``changes`` replace rules."""
@@ -95,7 +118,7 @@ class Recorded:
             self.fleet(),
             Scored(np.array(self.jobs["score"], dtype=np.float64)),
             Race() if len(self.nodes) > 1 else Fixed.HOME,
-            Rules(**(self.rules | changes)),
+            Rules(**(self.scaled_rules() | changes)),
         )
 
 
@@ -110,7 +133,7 @@ class Agreement:
     """Kendall's tau-b of the raw seconds (scipy): ties that one of the two lacks count against it."""
     median_s: float
     """Median of absolute differences of start times."""
-    worst_s: int
+    worst_s: float
     mean_wait_s: float
     """As recorded."""
     simulated_wait_s: float
@@ -127,7 +150,7 @@ def order_agreement(real: npt.NDArray[np.int64], simulated: npt.NDArray[np.int64
     """
     first, second = np.triu_indices(len(real), 1)
     really = real[first] - real[second]
-    decided = np.abs(really) > RESOLUTION_S
+    decided = np.abs(really) > RESOLUTION_S * TICKS
     if not decided.any():
         return 1.0
     agrees = np.sign(really[decided]) * np.sign(simulated[first] - simulated[second])[decided]
@@ -141,16 +164,16 @@ def compare(recorded: Recorded, simulated: Replayed) -> Agreement:
         raise AssertionError(
             f"{recorded.name}: {int((simulated.start < 0).sum())} jobs never start in the simulation"
         )
-    away = np.abs(simulated.start - real)
+    away = np.abs(simulated.start - real) / TICKS
     submit = np.array(recorded.jobs["submit"])
     return Agreement(
         jobs=len(real),
         tau=order_agreement(real, simulated.start),
         tau_b=float(kendalltau(real, simulated.start).statistic),
         median_s=float(np.median(away)),
-        worst_s=int(away.max()),
-        mean_wait_s=float((real - submit).mean()),
-        simulated_wait_s=float((simulated.start - submit).mean()),
+        worst_s=float(away.max()),
+        mean_wait_s=float((real - submit).mean()) / TICKS,
+        simulated_wait_s=float((simulated.start - submit).mean()) / TICKS,
         elsewhere=float((simulated.cluster != np.array(recorded.jobs["on"])).mean()),
     )
 
@@ -161,7 +184,7 @@ def table(rows: dict[str, Agreement]) -> str:
         f"{'workload':<20}{'jobs':>5}{'tau':>8}{'tau-b':>8}{'median':>8}{'worst':>7}{'wait':>8}{'simulated':>11}"
     )
     lines = [
-        f"{name:<20}{a.jobs:>5}{a.tau:>8.4f}{a.tau_b:>8.4f}{a.median_s:>6.1f} s{a.worst_s:>5} s"
+        f"{name:<20}{a.jobs:>5}{a.tau:>8.4f}{a.tau_b:>8.4f}{a.median_s:>6.1f} s{a.worst_s:>5.1f} s"
         f"{a.mean_wait_s:>6.1f} s{a.simulated_wait_s:>9.1f} s"
         for name, a in rows.items()
     ]
