@@ -125,7 +125,7 @@ def _outages(fleet: FleetShape, low_high: I64) -> tuple[I64, I64, I64]:
 
 
 def _rule_row(rules: Rules, allocation: Allocation, limits: Limits, *, dynamic: bool) -> I64:
-    rule = np.zeros(15, dtype=np.int64)
+    rule = np.zeros(17, dtype=np.int64)
     rule[at.BACKFILL] = rules.backfill
     rule[at.CALC_PERIOD] = rules.priority_calc_period
     rule[at.SCHED_INTERVAL] = rules.sched_interval
@@ -136,6 +136,8 @@ def _rule_row(rules: Rules, allocation: Allocation, limits: Limits, *, dynamic: 
     rule[at.BF_RESOLUTION] = rules.bf_resolution
     rule[at.SCHED_DELAY] = rules.batch_sched_delay
     rule[at.REACTION] = rules.reaction
+    rule[at.WINDOW] = rules.will_run_window
+    rule[at.PLACEMENT] = rules.placement
     rule[at.LIMIT_CHECK] = rules.time_limit_check
     rule[at.LIMITED] = bool(limits)
     rule[at.DYNAMIC] = dynamic
@@ -246,6 +248,7 @@ def build(  # one array after the other
         plan=np.zeros((plans, 3), dtype=np.int64),
         plan_first=np.full(nodes, -1, dtype=np.int64),
         earliest=np.zeros(nodes, dtype=np.int64),
+        good=np.zeros(nodes, dtype=np.int64),
         reach=np.zeros(int(node[at.ALL_GPUS].max()) + 1, dtype=np.int64),
         chosen=np.zeros(nodes, dtype=np.int32),
         places=np.zeros(_most_places(job, kind), dtype=np.int32),

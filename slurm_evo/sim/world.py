@@ -78,7 +78,7 @@ Q_JOB, Q_KIND, Q_PARTITION, Q_NEED, Q_LIMIT, Q_USER, Q_QOS = range(7)
     LIMIT_ORIGIN,
 ) = range(28)
 
-# World.rule: (15,) int64
+# World.rule: (17,) int64
 (
     BACKFILL,
     CALC_PERIOD,
@@ -95,7 +95,9 @@ Q_JOB, Q_KIND, Q_PARTITION, Q_NEED, Q_LIMIT, Q_USER, Q_QOS = range(7)
     SCHED_DELAY,
     REACTION,
     LIMIT_CHECK,
-) = range(15)
+    WINDOW,
+    PLACEMENT,
+) = range(17)
 ALLOCATE_RACE = 10
 """Follows the values of rules.Fixed: all jobs wait in one queue, on sets of clusters."""
 
@@ -130,6 +132,8 @@ class World(NamedTuple):
     """(N,) first entry, or -1."""
     earliest: I64
     """(N,) scratch of planning."""
+    good: I64
+    """(N,) scratch of placing: not 0 where a node may be chosen."""
     reach: I64
     """(most GPUs of a node + 1,) scratch: the latest end some node would take, by GPUs asked of it."""
     chosen: I32

@@ -13,7 +13,7 @@ import numpy as np
 from slurm_evo.sim.fleet import Why
 from slurm_evo.sim.priorities import bind
 from slurm_evo.sim.replay import IN_VAIN
-from slurm_evo.sim.rules import Backfill, Fixed, LayerOne, Waiting
+from slurm_evo.sim.rules import Backfill, Fixed, LayerOne, Placement, Waiting
 
 NEVER = math.inf
 DECAY = math.log(2.0) / (7 * 86_400.0)
@@ -210,8 +210,84 @@ class Plain:
             and not node.hinders(now, end)
             and not hinders(node)
         ]
-        good.sort(key=lambda node: (node.free()[0], node.index))
-        return good[:count] if len(good) >= count else None
+        return self.choose(good, count, now - 1) if len(good) >= count else None
+
+    def choose(self, good, count, at):
+        """So many of the nodes with room, as Placement says; ``at`` tells what is free then."""
+        if self.rules.placement is Placement.TIGHTEST:
+            return sorted(good, key=lambda node: (node.free(at)[0], node.index))[:count]
+        runs = []
+        for node in sorted(good, key=lambda node: node.index):
+            if runs and runs[-1][-1].index == node.index - 1:
+                runs[-1].append(node)
+            else:
+                runs.append([node])
+        chosen = []
+        while len(chosen) < count:
+            need = count - len(chosen)
+            enough = [run for run in runs if len(run) >= need]
+            run = min(enough, key=len) if enough else max(runs, key=len)
+            runs.remove(run)
+            chosen += run[:need]
+        return chosen
+
+    def will_run(self, j, c, usable, since, stop, now):
+        """(start, nodes) as select/cons_tres finds it on these nodes; None if not by ``stop``."""
+        count, need = self.shape(j, c)
+
+        def room(at):
+            good = [node for node in usable if covers(node.free(at), need)]
+            return self.choose(good, count, at) if len(good) >= count else None
+
+        if since > now and room(since):
+            return since, room(since)
+        ends = sorted({s[3] for node in usable for s in node.running.values() if since <= now or s[3] > since})
+        window = self.rules.will_run_window
+        base = None
+        while ends and ends[0] <= stop:
+            if base is None:
+                base = ends[0] + window - ends[0] % window
+            while ends[0] > base + window:
+                window *= 2
+            group = [end for end in ends if end <= min(base + window, stop)]
+            ends = ends[len(group) :]
+            if room(group[-1]):
+                return max(group[-1], now + 1), room(group[-1])
+            window *= 2
+        return None
+
+    def backfill_start(self, j, c, now, plans):
+        """(start, nodes) as backfill.c finds it, stretch by stretch between the edges of plans; None if never."""
+        limit = int(self.jobs.limit[j])
+        grid = self.rules.bf_resolution
+        count = self.shape(j, c)[0]
+        reserved = [span for node in self.clusters[c] for span in node.reservations]
+        edges = {e for p in plans for e in (p.start, p.end)} | {e for span in reserved for e in span}
+
+        def needed(node, first, last):
+            """Does a plan or a reservation need the node in [first, last]?"""
+            spans = [(p.start, p.end) for p in plans if node in p.nodes] + node.reservations
+            return any(start <= last and end > first for start, end in spans)
+
+        since = now
+        while since <= now + self.rules.bf_window:
+            later = min((e for e in edges if e > since), default=NEVER)
+            usable = [
+                node
+                for node in self.usable(j, c)
+                if not node.drained(now) and not needed(node, since, since + limit)
+            ]
+            found = self.will_run(j, c, usable, since, later, now) if len(usable) >= count else None
+            if found is not None and found[0] <= later:
+                at, nodes = found
+                first, last = at // grid * grid, (at + limit + grid - 1) // grid * grid
+                if not any(needed(node, first, last - 1) for node in nodes):
+                    return found
+                if at > since:
+                    since = at
+                    continue
+            since = later
+        return None
 
     def plan(self, j, c, now, plans):
         """(start, nodes) as early as can be if every job runs to its limit; None if never."""
@@ -234,8 +310,7 @@ class Plain:
                 and not any(node in p.nodes and p.start < at + limit and p.end > at for p in plans)
             ]
             if len(good) >= count:
-                good.sort(key=lambda node: (node.free(at)[0], node.index))
-                return at, good[:count]
+                return at, self.choose(good, count, at)
         return None
 
     # ---- passes
@@ -319,20 +394,19 @@ class Plain:
             end = now + int(self.jobs.limit[j])
 
             def planned_for(node, end=end):
-                return any(node in plan.nodes and plan.start < end and plan.end > now for plan in plans)
+                return any(node in plan.nodes and plan.start <= end and plan.end > now for plan in plans)
 
             nodes = self.now_nodes(j, c, now, planned_for)
             if nodes is not None:
                 self.begin(j, c, nodes, now)
                 continue
-            planned = self.plan(j, c, now, plans)
-            if planned is None or planned[0] > now + rules.bf_window:
+            planned = self.backfill_start(j, c, now, plans)
+            if planned is None:
                 continue
             grid = rules.bf_resolution
             first = planned[0] // grid * grid
-            last = (planned[0] + int(self.jobs.limit[j])) // grid * grid
-            if last > first and last > now:
-                plans.append(Plan(first, last, planned[1]))
+            last = (planned[0] + int(self.jobs.limit[j]) + grid - 1) // grid * grid
+            plans.append(Plan(first, last, planned[1]))
 
     # ---- what happens
 
