@@ -6,7 +6,6 @@ Recorded by benchmarks/agreement.py inside a fleet of the testbed; kept in tests
 from __future__ import annotations
 
 import json
-import math
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,11 +20,11 @@ from slurm_evo.sim.rules import Fixed, Race, Rules
 from slurm_evo.sim.workload import FOREVER, Workload
 
 GOLDEN = Path(__file__).parent / "golden" / "agreement"
-TICKS = 10
-"""The simulator counts in whole units; here one is a tenth of a second."""
+TICKS = 1000
+"""The simulator counts in whole units; here one is a millisecond."""
 RESOLUTION_S = 1
 """slurmctld looks for work once a second: which of two starts within one comes first says nothing."""
-REACTION = 1
+REACTION = 20
 """Ticks between an event and the first pass that may know of it: an epilog and its message."""
 IN_SECONDS = {
     "sched_interval": 60, "bf_interval": 30, "bf_window": 86_400, "bf_resolution": 60, "batch_sched_delay": 3,
@@ -35,8 +34,8 @@ IN_SECONDS = {
 
 
 def ticks(seconds: float) -> int:
-    """Rounded down, as what is true from 0.19 s on is not yet true at 0.1 s."""
-    return math.floor(seconds * TICKS)
+    """To the nearest one."""
+    return round(seconds * TICKS)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +50,8 @@ class Recorded:
     rules: dict[str, int]
     """Fields of Rules, as ``scontrol show config`` had them, in seconds."""
     first: dict[str, int]
-    """When the controller's periods fell first, in ticks after the first submission."""
+    """When the controller's periods fell first, in ticks after the first submission, and bf_interval as it was
+    (a pass begins bf_interval after the end of the last one)."""
     nodes: list[list[dict[str, Any]]]
     """By cluster: name, gpus, cpus, memory [MiB] of each node."""
     qos: list[dict[str, int | None]]

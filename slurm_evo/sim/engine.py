@@ -333,9 +333,9 @@ def due(w, which, origin, period, now):  # type: ignore[no-untyped-def]
 
 @compiled
 def last_pass(w, c):  # type: ignore[no-untyped-def]
-    """When this cluster last made a main pass, those of ``sched_interval`` included."""
+    """When this cluster last made a main pass, those of ``sched_interval`` included, also before the first job."""
     period = w.rule[SCHED_INTERVAL]
-    if period <= 0 or w.clock[NOW] < w.clock[SCHED_ORIGIN]:
+    if period <= 0:
         return w.cluster[c, C_LAST]
     return max(w.cluster[c, C_LAST], next_on_grid(w.clock[SCHED_ORIGIN], period, w.clock[NOW]) - period)
 

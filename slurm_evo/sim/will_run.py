@@ -117,7 +117,7 @@ def ends_on(w, c, above, upto):  # type: ignore[no-untyped-def]
 
 @compiled
 def will_run(w, c, kind, since, stop):  # type: ignore[no-untyped-def]
-    """cons_tres's test: the start on the nodes in ``earliest``; ``good``: those with room. LATER: not by ``stop``."""
+    """The start on the nodes in ``earliest``, and ``good``: those with room then. LATER: none by ``stop``."""
     now = w.clock[NOW]
     above = np.int64(-1)
     if since > now:

@@ -506,7 +506,7 @@ class Plain:
         """The first instant at which this cluster makes a main pass that something asks for."""
         last = self.last_pass.get(c, -NEVER)
         period = self.rules.sched_interval
-        if period and now >= self.sched_origin:
+        if period:
             last = max(last, now - (now - self.sched_origin) % period)
         return last + self.rules.batch_sched_delay
 
