@@ -24,11 +24,12 @@ TICKS = 1000
 """The simulator counts in whole units; here one is a millisecond."""
 RESOLUTION_S = 1
 """slurmctld looks for work once a second: which of two starts within one comes first says nothing."""
-REACTION = 20
+REACTION = 5
 """Ticks between an event and the first pass that may know of it: an epilog and its message."""
 IN_SECONDS = {
     "sched_interval": 60, "bf_interval": 30, "bf_window": 86_400, "bf_resolution": 60, "batch_sched_delay": 3,
     "time_limit_check": 30, "priority_calc_period": 300, "will_run_window": 30,
+    "sched_tick": 1,
 }  # fmt: skip
 """Rules that are durations, and what they are if slurm.conf does not say."""
 

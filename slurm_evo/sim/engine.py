@@ -80,6 +80,7 @@ from slurm_evo.sim.world import (
     SCHED_DELAY,
     SCHED_INTERVAL,
     SCHED_ORIGIN,
+    SCHED_TICK,
     SLOT,
     START,
     STARTS,
@@ -341,11 +342,18 @@ def last_pass(w, c):  # type: ignore[no-untyped-def]
 
 
 @compiled
+def next_pass(w, c):  # type: ignore[no-untyped-def]
+    """The first instant from now on at which this cluster makes a main pass that something asks for."""
+    at = max(last_pass(w, c) + w.rule[SCHED_DELAY], w.clock[NOW])
+    return at + (w.clock[SCHED_ORIGIN] - at) % w.rule[SCHED_TICK]
+
+
+@compiled
 def may_pass(w, c, at_once, wanted):  # type: ignore[no-untyped-def]
     """Is it time for a main pass? One that something asks for too soon after the last is put off."""
     if not (at_once or wanted):
         return False
-    if not at_once and w.clock[NOW] < last_pass(w, c) + w.rule[SCHED_DELAY]:
+    if not at_once and w.clock[NOW] < next_pass(w, c):
         w.cluster[c, C_WANTS] = 1
         return False
     w.cluster[c, C_WANTS] = 0
@@ -359,7 +367,7 @@ def next_look(w):  # type: ignore[no-untyped-def]
     at = LATER
     for c in range(w.cluster.shape[0]):
         if w.cluster[c, C_WANTS]:
-            at = min(at, last_pass(w, c) + w.rule[SCHED_DELAY])
+            at = min(at, next_pass(w, c))
     return at
 
 
@@ -371,7 +379,7 @@ def look_around(w, scheds, backfills, woken):  # type: ignore[no-untyped-def]
     if scheds:
         w.cluster[:, C_WANTS] = 0
     for c in range(clusters):
-        if w.cluster[c, C_WANTS] and w.clock[NOW] >= last_pass(w, c) + w.rule[SCHED_DELAY]:
+        if w.cluster[c, C_WANTS] and w.clock[NOW] == next_pass(w, c):
             w.cluster[c, C_TOUCHED] |= 4
         if w.waiting[w.cluster[c, C_QUEUE]] == 0:
             continue

@@ -55,6 +55,8 @@ class Rules:
     placement: Placement = Placement.CONSECUTIVE
     batch_sched_delay: int = 3
     """A pass that an event asks for comes no sooner than this after the last one; 0: at once."""
+    sched_tick: int = 1
+    """Such a pass comes at a whole multiple of this from ``sched_first``: slurmctld looks once a second."""
     reaction: int = 0
     """Until the controller heard of a submission, and until an ended job's nodes are free again (COMPLETING)."""
     time_limit_check: int = 0
@@ -77,7 +79,14 @@ class Rules:
             "bf_first": 0,
             "time_limit_first": 0,
         }
-        least |= {"bf_interval": 1, "bf_window": 1, "bf_max_job_test": 1, "bf_resolution": 1, "will_run_window": 1}
+        least |= {
+            "bf_interval": 1,
+            "bf_window": 1,
+            "bf_max_job_test": 1,
+            "bf_resolution": 1,
+            "sched_tick": 1,
+            "will_run_window": 1,
+        }
         for name, bound in least.items():
             if not bound <= getattr(self, name) <= FOREVER:
                 raise ConfigError(f"{name} must be {bound} to {FOREVER}, not {getattr(self, name)}")

@@ -125,7 +125,7 @@ def _outages(fleet: FleetShape, low_high: I64) -> tuple[I64, I64, I64]:
 
 
 def _rule_row(rules: Rules, allocation: Allocation, limits: Limits, *, dynamic: bool) -> I64:
-    rule = np.zeros(17, dtype=np.int64)
+    rule = np.zeros(18, dtype=np.int64)
     rule[at.BACKFILL] = rules.backfill
     rule[at.CALC_PERIOD] = rules.priority_calc_period
     rule[at.SCHED_INTERVAL] = rules.sched_interval
@@ -135,6 +135,7 @@ def _rule_row(rules: Rules, allocation: Allocation, limits: Limits, *, dynamic: 
     rule[at.BF_TESTS] = rules.bf_max_job_test
     rule[at.BF_RESOLUTION] = rules.bf_resolution
     rule[at.SCHED_DELAY] = rules.batch_sched_delay
+    rule[at.SCHED_TICK] = rules.sched_tick
     rule[at.REACTION] = rules.reaction
     rule[at.WINDOW] = rules.will_run_window
     rule[at.PLACEMENT] = rules.placement

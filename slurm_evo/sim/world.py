@@ -78,7 +78,7 @@ Q_JOB, Q_KIND, Q_PARTITION, Q_NEED, Q_LIMIT, Q_USER, Q_QOS = range(7)
     LIMIT_ORIGIN,
 ) = range(28)
 
-# World.rule: (17,) int64
+# World.rule: (18,) int64
 (
     BACKFILL,
     CALC_PERIOD,
@@ -97,7 +97,8 @@ Q_JOB, Q_KIND, Q_PARTITION, Q_NEED, Q_LIMIT, Q_USER, Q_QOS = range(7)
     LIMIT_CHECK,
     WINDOW,
     PLACEMENT,
-) = range(17)
+    SCHED_TICK,
+) = range(18)
 ALLOCATE_RACE = 10
 """Follows the values of rules.Fixed: all jobs wait in one queue, on sets of clusters."""
 

@@ -503,12 +503,15 @@ class Plain:
         return period > 0 and now >= origin and (now - origin) % period == 0
 
     def may_pass_at(self, c, now):
-        """The first instant at which this cluster makes a main pass that something asks for."""
+        """The first instant from ``now`` on at which this cluster makes a main pass that something asks for."""
         last = self.last_pass.get(c, -NEVER)
         period = self.rules.sched_interval
         if period:
             last = max(last, now - (now - self.sched_origin) % period)
-        return last + self.rules.batch_sched_delay
+        at = max(last + self.rules.batch_sched_delay, now)
+        while (at - self.sched_origin) % self.rules.sched_tick:
+            at += 1
+        return at
 
     def look(self, now, scheds, backfills, woken):
         order = range(len(self.clusters))
@@ -518,7 +521,7 @@ class Plain:
         if not self.where:
             self.touched.clear()
             self.wants.clear()
-        self.touched |= {c for c in self.wants if now >= self.may_pass_at(c, now)}
+        self.touched |= {c for c in self.wants if now == self.may_pass_at(c, now)}
         while self.touched | due:
             c = min(self.touched | due)
             starts = scheds or c in self.touched

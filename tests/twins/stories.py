@@ -90,6 +90,7 @@ RULES = st.one_of(
         will_run_window=st.sampled_from([1, 5, 30]),
         placement=st.sampled_from(list(Placement)),
         batch_sched_delay=st.sampled_from([0, 0, 3, 20]),
+        sched_tick=st.sampled_from([1, 1, 5]),
         reaction=st.sampled_from([0, 0, 1, 4]),
         time_limit_check=st.sampled_from([0, 0, 30]),
         time_limit_first=st.sampled_from([0, 7]),
