@@ -36,6 +36,8 @@ CORES, MEMORY_MIB, MEMORY_PER_CORE = 64, 512_000, 2000
 LOGS = Path("/scratch/log")
 COMMON = Path("/etc/slurm/common.conf")
 PATIENCE_S = 600
+IDLE_S = 6
+"""Before a workload, so that what was there before has no part in it."""
 
 
 def configure(text: str) -> None:
@@ -99,6 +101,12 @@ def first_passes(cluster: str, since: float) -> dict[str, float]:
     return {name: seen[0] for name, seen in found.items() if seen} | {"bf_interval": statistics.median(gaps)}
 
 
+def last_pass(cluster: str, before: float) -> float:
+    """When the controller's main pass last ran before an instant, by its log (Unix time)."""
+    seen = (at for at, line in lines_of(cluster, before - 60) if at < before and "sched: Running job" in line)
+    return max(seen, default=before - 60)
+
+
 def exact_times(story: Story, began: float) -> dict[str, dict[tuple[str, str, str], float]]:
     """Submissions, starts and ends to a millisecond, by the logs: (cluster, job, task) to Unix time."""
     marks = {
@@ -145,6 +153,7 @@ def run(story: Story, folder: Path) -> Recorded:
     for cluster in story.clusters:
         command(cluster, "scontrol", "setdebug", "debug2")
         command(cluster, "scontrol", "setdebugflags", "+backfill")
+    time.sleep(IDLE_S)
     began = time.time() + 1
     todo: list[tuple[float, Ask | tuple[str, str]]] = [(ask.at, ask) for ask in story.asks]
     for node, since, until in story.drains:
@@ -162,7 +171,7 @@ def run(story: Story, folder: Path) -> Recorded:
     rows = ended(story, {(job, task) for job, task, _ in submitted}, began)
     refine(story, rows, began)
     first = min(rows[job, task]["submit"] for job, task, _ in submitted)
-    passes = first_passes(story.clusters[0], first)
+    passes = first_passes(story.clusters[0], first) | {"sched_last": first - last_pass(story.clusters[0], first)}
     first -= first % 60  # planned starts are rounded on the clock's minutes
     recorded = Recorded(
         name=story.name,

@@ -334,9 +334,9 @@ def due(w, which, origin, period, now):  # type: ignore[no-untyped-def]
 
 @compiled
 def last_pass(w, c):  # type: ignore[no-untyped-def]
-    """When this cluster last made a main pass, those of ``sched_interval`` included, also before the first job."""
+    """When this cluster last made a main pass, those of ``sched_interval`` included."""
     period = w.rule[SCHED_INTERVAL]
-    if period <= 0:
+    if period <= 0 or w.clock[NOW] < w.clock[SCHED_ORIGIN]:
         return w.cluster[c, C_LAST]
     return max(w.cluster[c, C_LAST], next_on_grid(w.clock[SCHED_ORIGIN], period, w.clock[NOW]) - period)
 

@@ -63,6 +63,8 @@ class Rules:
     """How often jobs past their limit are looked for and killed; 0: at the limit. slurmctld: 30."""
     sched_first: int = 0
     """The first pass of ``sched_interval``, in seconds after the first submission; the others follow from it."""
+    sched_last: int = FOREVER
+    """How long before the first submission the last pass was, of any kind; it counts until ``sched_first``."""
     bf_first: int = 0
     """The same for backfill."""
     time_limit_first: int = 0
@@ -77,6 +79,7 @@ class Rules:
             "time_limit_check": 0,
             "sched_first": 0,
             "bf_first": 0,
+            "sched_last": 0,
             "time_limit_first": 0,
         }
         least |= {

@@ -224,7 +224,7 @@ def build(  # one array after the other
     clock[at.LIMIT_ORIGIN] = clock[at.ORIGIN] + rules.time_limit_first
     clock[at.FLEET_GPUS] = max(int(fleet.gpus.sum()), 1)
     clock[at.WAKE] = clock[at.NEXT_LOOK] = LATER
-    cluster[:, at.C_LAST] = clock[at.ORIGIN] - rules.batch_sched_delay
+    cluster[:, at.C_LAST] = clock[at.ORIGIN] - rules.sched_last
     leaving = np.flatnonzero(jobs.cancel >= 0)
     cancel = np.stack([jobs.cancel[leaving] + rules.reaction, leaving], axis=1).astype(np.int64)
     nodes = node.shape[1]

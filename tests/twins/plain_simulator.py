@@ -504,9 +504,9 @@ class Plain:
 
     def may_pass_at(self, c, now):
         """The first instant from ``now`` on at which this cluster makes a main pass that something asks for."""
-        last = self.last_pass.get(c, -NEVER)
+        last = self.last_pass.get(c, self.origin - self.rules.sched_last)
         period = self.rules.sched_interval
-        if period:
+        if period and now >= self.sched_origin:
             last = max(last, now - (now - self.sched_origin) % period)
         at = max(last + self.rules.batch_sched_delay, now)
         while (at - self.sched_origin) % self.rules.sched_tick:

@@ -95,6 +95,7 @@ RULES = st.one_of(
         time_limit_check=st.sampled_from([0, 0, 30]),
         time_limit_first=st.sampled_from([0, 7]),
         sched_first=st.sampled_from([0, 0, 4, 20]),
+        sched_last=st.sampled_from([0, 2, 10_000]),
         bf_first=st.sampled_from([0, 0, 2, 15]),
     ),
 )
