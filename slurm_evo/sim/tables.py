@@ -139,7 +139,7 @@ def _outages(fleet: FleetShape, low_high: I64) -> tuple[I64, I64, I64]:
 
 
 def _rule_row(rules: Rules, allocation: Allocation, limits: Limits, *, dynamic: bool) -> I64:
-    rule = np.zeros(12, dtype=np.int64)
+    rule = np.zeros(18, dtype=np.int64)
     rule[at.BACKFILL] = rules.backfill
     rule[at.CALC_PERIOD] = rules.priority_calc_period
     rule[at.SCHED_INTERVAL] = rules.sched_interval
@@ -148,6 +148,12 @@ def _rule_row(rules: Rules, allocation: Allocation, limits: Limits, *, dynamic: 
     rule[at.BF_WINDOW] = rules.bf_window
     rule[at.BF_TESTS] = rules.bf_max_job_test
     rule[at.BF_RESOLUTION] = rules.bf_resolution
+    rule[at.SCHED_DELAY] = rules.batch_sched_delay
+    rule[at.SCHED_TICK] = rules.sched_tick
+    rule[at.REACTION] = rules.reaction
+    rule[at.WINDOW] = rules.will_run_window
+    rule[at.PLACEMENT] = rules.placement
+    rule[at.LIMIT_CHECK] = rules.time_limit_check
     rule[at.LIMITED] = bool(limits)
     rule[at.DYNAMIC] = dynamic
     if isinstance(allocation, Fixed):
@@ -163,8 +169,7 @@ def _rule_row(rules: Rules, allocation: Allocation, limits: Limits, *, dynamic: 
 def _jobs(jobs: Workload, fleet: FleetShape, kind_of: Ints, kind: I32) -> I64:
     job = np.zeros((len(jobs), 12), dtype=np.int64)
     job[:, at.SUBMIT] = jobs.submit
-    job[:, at.RUNS] = np.minimum(jobs.runtime, jobs.limit)
-    job[:, at.KILLED] = jobs.runtime > jobs.limit
+    job[:, at.RUNS] = jobs.runtime
     job[:, at.LIMIT] = jobs.limit
     job[:, at.GPUS] = jobs.gpus
     job[:, at.KIND] = kind_of
@@ -216,7 +221,7 @@ def build(  # one array after the other
     outage, reserved, reserved_at = _outages(fleet, low_high)
     rule = _rule_row(rules, allocation, fleet.limits, dynamic=dynamic)
     queues = clusters if rule[at.ALLOCATION] < at.ALLOCATE_RACE else 1
-    cluster = np.zeros((clusters, 10), dtype=np.int64)
+    cluster = np.zeros((clusters, 11), dtype=np.int64)
     cluster[:, at.C_LOW : at.C_HIGH + 1] = low_high
     cluster[:, at.C_GPUS] = fleet.gpus
     cluster[:, at.C_QUEUE] = np.arange(clusters) if queues > 1 else 0
@@ -226,14 +231,16 @@ def build(  # one array after the other
     users = int(jobs.user.max(initial=0)) + 1
     qos = int(jobs.qos.max(initial=0)) + 1
     on_node = _most_on_a_node(jobs, fleet)
-    clock = np.zeros(24, dtype=np.int64)
-    clock[at.ORIGIN] = clock[at.NEXT_SCHED] = clock[at.NEXT_BACKFILL] = clock[at.NEXT_CALC] = (
-        jobs.submit[0] if n else 0
-    )
+    clock = np.zeros(28, dtype=np.int64)
+    clock[at.ORIGIN] = clock[at.NEXT_CALC] = jobs.submit[0] if n else 0
+    clock[at.SCHED_ORIGIN] = clock[at.NEXT_SCHED] = clock[at.ORIGIN] + rules.sched_first
+    clock[at.BACKFILL_ORIGIN] = clock[at.NEXT_BACKFILL] = clock[at.ORIGIN] + rules.bf_first
+    clock[at.LIMIT_ORIGIN] = clock[at.ORIGIN] + rules.time_limit_first
     clock[at.FLEET_GPUS] = max(int(fleet.gpus.sum()), 1)
-    clock[at.WAKE] = LATER
+    clock[at.WAKE] = clock[at.NEXT_LOOK] = LATER
+    cluster[:, at.C_LAST] = clock[at.ORIGIN] - rules.sched_last
     leaving = np.flatnonzero(jobs.cancel >= 0)
-    cancel = np.stack([jobs.cancel[leaving], leaving], axis=1).astype(np.int64)
+    cancel = np.stack([jobs.cancel[leaving] + rules.reaction, leaving], axis=1).astype(np.int64)
     nodes = node.shape[1]
     first_reserved = np.full(nodes, int(NEVER))
     for v in range(nodes):
@@ -256,6 +263,7 @@ def build(  # one array after the other
         plan=np.zeros((plans, 3), dtype=np.int64),
         plan_first=np.full(nodes, -1, dtype=np.int64),
         earliest=np.zeros(nodes, dtype=np.int64),
+        good=np.zeros(nodes, dtype=np.int64),
         reach=np.zeros(int(node[at.ALL_GPUS].max()) + 1, dtype=np.int64),
         chosen=np.zeros(nodes, dtype=np.int32),
         places=np.zeros(_most_places(job, kind), dtype=np.int32),
