@@ -25,7 +25,7 @@ from itertools import pairwise
 from pathlib import Path
 
 TESTS = Path(__file__).resolve().parent.parent / "tests"
-sys.path[:0] = [str(TESTS), str(TESTS / "fleet")]
+sys.path[:0] = [str(TESTS), str(TESTS / "fleet"), str(TESTS.parent)]
 
 from agreement_record import GOLDEN, Recorded, compare, table, ticks
 from agreement_stories import LIMITED, LIMITED_GPUS, LIMITED_JOBS, Ask, Story, last, stories

@@ -110,7 +110,10 @@ class Recorded:
     def scaled_rules(self) -> dict[str, int]:
         """Fields of Rules in ticks."""
         scaled = {name: self.rules.get(name, default) * TICKS for name, default in IN_SECONDS.items()}
-        return self.rules | scaled | self.first | {"reaction": REACTION}
+        # slurmctld's background loop counts whole seconds, whatever a pass was late within its second.
+        gap = round((self.first["sched_first"] + self.first["sched_last"]) / TICKS) * TICKS
+        last = {"sched_last": max(gap - self.first["sched_first"], 0)}
+        return self.rules | scaled | self.first | last | {"reaction": REACTION}
 
     def simulate(self, **changes: int) -> Replayed:
         """The same workload through the simulator; ``changes`` replace rules."""
