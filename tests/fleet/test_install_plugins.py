@@ -20,7 +20,7 @@ CONF = Path(slurm_conf("gamma"))
 
 
 def slurm_evo(*argv: str, user: str | None = None, code: int = 0) -> str:
-    whole = [sys.executable, "-m", "slurm_evo.cli", *argv]
+    whole = [sys.executable, "-m", "slurm_evo_daemon", *argv]
     if user is not None:
         whole = ["runuser", "-u", user, "--", *whole]
     done = subprocess.run(whole, capture_output=True, text=True, check=False, cwd="/src")
