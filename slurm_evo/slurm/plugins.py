@@ -241,10 +241,10 @@ def carry_out(changes: Iterable[Change], site: Site, *, now: datetime, owners: t
             backups.append(backup)
         if change.kind == "copy":
             copied[str(change.path)] = _digest(change.path)
-    if site.folder.is_dir() and any(change.kind == "copy" for change in changes):
+    if any(change.kind in ("folder", "copy") for change in changes):
         site.manifest.write_text(json.dumps(copied, indent=1) + "\n", encoding="utf-8")
-    with suppress(OSError):
-        if not any(site.folder.iterdir()):
+    if any(change.path == site.manifest for change in changes):  # the last thing that is taken out
+        with suppress(OSError):
             site.folder.rmdir()
     return backups
 

