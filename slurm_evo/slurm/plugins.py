@@ -256,7 +256,7 @@ def _apply(change: Change, now: datetime, owners: tuple[str, str]) -> Path | Non
         path.chmod(0o2775)
         shutil.chown(path, *owners)
         return None
-    if path.exists() and change.kind in ("write", "remove") and change.path.suffix in (".conf", ".lua"):
+    if path.exists() and change.kind == "write":
         backup = path.with_name(f"{path.name}.slurm-evo-{now:%Y%m%d-%H%M%S}")
         shutil.copy2(path, backup)
     if change.kind == "remove":
