@@ -59,7 +59,10 @@ def cycle(
     known = journal.jobs()
     if lease is not None:
         known = recover(journal, known, clock)
-    decision = decide(view, known, settings, policy, around.times, rng=around.rng, stopwatch=around.stopwatch)
+    decision = decide(
+        view, known, settings, policy, around.times,
+        rng=around.rng, stopwatch=around.stopwatch, inside=plugin_files.ranked_inside(settings, clock()),
+    )  # fmt: skip
     if decision.plan is not None:
         journal.record_plan(number, decision.plan, weights=settings.objectives.as_mapping())
     journal.record_refusals(

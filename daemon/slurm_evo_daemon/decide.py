@@ -12,7 +12,7 @@ from slurm_evo.model import ClusterName, FleetJob, FleetView, Hold, JobKey, Plan
 from slurm_evo.optimize import propose, queue_from
 from slurm_evo.policy import Policy
 from slurm_evo.store import Intent, JobMemory
-from slurm_evo_daemon import moves, plugin_files, priorities
+from slurm_evo_daemon import moves, priorities
 from slurm_evo_daemon.features import Standing, standing
 from slurm_evo_daemon.learning import RunningTimes
 from slurm_evo_daemon.rules import Verdict, judge
@@ -64,6 +64,7 @@ def decide(
     *,
     rng: np.random.Generator,
     stopwatch: Callable[[], float],
+    inside: frozenset[ClusterName] = frozenset(),
 ) -> Decision:
     """Judge, rank and place every pending job; propose the next safe step for each.
 
@@ -75,6 +76,7 @@ def decide(
         times: what is known of running times; only asked.
         rng: drives the search; the same generator state gives the same plan for the same budget.
         stopwatch: seconds, monotonic; bounds the search.
+        inside: clusters whose own plugin ranks: no SiteFactor is sent for what waits only there.
     """
     pending = {key: job for key, job in view.jobs.items() if job.pending}
     memories = {key: _recall(job, known.get(key), view.now) for key, job in pending.items()}
@@ -83,7 +85,6 @@ def decide(
         return Decision({}, None, None, {}, {}, ())
     now = standing(view, pending.values(), memories, settings, policy, times)
     plan, notes = _place(view, now, verdicts, memories, settings, rng, stopwatch)
-    inside = plugin_files.ranked_inside(view, settings)
     ranks = _rank(pending, now, verdicts, memories, view, settings, inside)
     intents: list[Intent] = []
     for key, job in pending.items():

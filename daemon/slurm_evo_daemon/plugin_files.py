@@ -31,6 +31,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Mapping
+from datetime import datetime
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
@@ -38,9 +39,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from slurm_evo.config import RulesSettings, Settings, WeightSettings
-from slurm_evo.model import ClusterName, ControllerFacts, FleetView
+from slurm_evo.model import ClusterName, FleetView
 from slurm_evo.policy import ROW, Policy, compact, lua
-from slurm_evo.slurm.plugin_status import PLUGIN
+from slurm_evo.slurm.plugin_status import read_status
 from slurm_evo_daemon.features import usage
 
 if TYPE_CHECKING:
@@ -52,15 +53,16 @@ SIZES = (0, 1, 2, 4, 8, 16, 32, 64, 1 << 20)
 """GPUs for which starts are told apart."""
 
 
-def ranked_inside(view: FleetView, settings: Settings) -> frozenset[ClusterName]:
-    """The clusters that need no SiteFactor from us: configured so, and slurmctld says that it has the plugin."""
-    wanted = settings.with_plugin
-    return frozenset(seen.cluster for seen in view.seen if seen.cluster in wanted and has_plugin(seen.facts))
+def ranked_inside(settings: Settings, now: datetime) -> frozenset[ClusterName]:
+    """The clusters that need no SiteFactor from us: configured so, and their plugin has just reported a policy.
 
-
-def has_plugin(facts: ControllerFacts) -> bool:
-    """The slurmctld runs our plugin (slurm.conf(5), PrioritySiteFactorPlugin)."""
-    return facts.site_factor_plugin == PLUGIN
+    slurmctld does not tell which site_factor plugin it has: no configuration message of Slurm carries it.
+    """
+    return frozenset(
+        cluster
+        for cluster, folder in settings.with_plugin.items()
+        if (status := read_status(folder)) is not None and status.policy and status.fresh(now)
+    )
 
 
 def write(view: FleetView, decision: Decision, settings: Settings, policy: Policy) -> tuple[str, ...]:

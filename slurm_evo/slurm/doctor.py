@@ -189,7 +189,7 @@ def _limits(name: str, facts: ControllerFacts) -> Iterable[Finding]:
 
 
 def _plugin(view: ClusterView, settings: Settings) -> Iterable[Finding]:
-    for level, seen, change in verdict(view.cluster, view.facts, settings, view.seen_at):
+    for level, seen, change in verdict(view.cluster, settings, view.seen_at):
         yield Finding(view.cluster, "plugin", Level(level), seen, change)
 
 

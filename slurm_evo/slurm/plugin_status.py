@@ -9,7 +9,7 @@ from datetime import datetime
 from pathlib import Path
 
 from slurm_evo.config import Settings
-from slurm_evo.model import ClusterName, ControllerFacts
+from slurm_evo.model import ClusterName
 
 PLUGIN = "site_factor/evo"
 SILENT_S = 60.0
@@ -34,6 +34,10 @@ class PluginStatus:
     seconds: float
     """Of slurmctld's time, by its last pass."""
 
+    def fresh(self, now: datetime) -> bool:
+        """A slurmctld that runs has written it."""
+        return abs(now.timestamp() - self.at) <= SILENT_S
+
 
 def read_status(folder: Path) -> PluginStatus | None:
     """None where there is none that can be read."""
@@ -49,38 +53,29 @@ def read_status(folder: Path) -> PluginStatus | None:
         return None
 
 
-def verdict(
-    cluster: ClusterName, facts: ControllerFacts, settings: Settings, now: datetime
-) -> Iterable[tuple[str, str, str]]:
+def verdict(cluster: ClusterName, settings: Settings, now: datetime) -> Iterable[tuple[str, str, str]]:
     """What doctor has to say of one cluster's plugin: level, what was seen, what to change.
 
-    Reads the status file; a folder on another machine is told as such.
+    Reads the status file: no configuration message of Slurm tells which site_factor plugin a slurmctld has.
     """
+    known = {ClusterName(one.name): one.plugin_files for one in settings.clusters}
     folder = settings.with_plugin.get(cluster)
-    loaded = facts.site_factor_plugin == PLUGIN
     if folder is None:
-        if loaded:
+        there = read_status(known[cluster]) if cluster in known else None
+        if there is not None and there.fresh(now):
             yield (
-                "warning", f"{PLUGIN} is loaded, but SiteFactors are sent too: it overwrites them",
+                "warning", f"{PLUGIN} runs, but SiteFactors are sent too: it overwrites them",
                 f'clusters.priority = "plugin" for {cluster}',
             )  # fmt: skip
         return
-    if not loaded:
-        yield (
-            "error", f'clusters.priority = "plugin", but slurmctld does not load {PLUGIN}: SiteFactors are sent',
-            f"slurm-evo install-plugins --cluster {cluster}, then restart slurmctld",
-        )  # fmt: skip
-        return
     status = read_status(folder)
-    if status is None:
+    if status is None or not status.fresh(now):
+        told = "never reported" if status is None else f"last reported {now.timestamp() - status.at:.0f} s ago"
         yield (
-            "note", f"{PLUGIN} is loaded; {folder}/status.json cannot be read here",
-            "run doctor on the controller, or share the folder",
+            "error", f'clusters.priority = "plugin", but {PLUGIN} {told} in {folder}: SiteFactors are sent',
+            f"slurm-evo install-plugins --cluster {cluster}, restart slurmctld; the folder must be shared with it",
         )  # fmt: skip
         return
-    silent = now.timestamp() - status.at
-    if silent > SILENT_S:
-        yield "warning", f"{PLUGIN} last reported {silent:.0f} s ago", f"see slurmctld's log for {PLUGIN}"
     held = f"policy {status.policy}" if status.policy else "no policy: every job keeps what it has"
     took = f"{status.jobs} jobs in {status.seconds * 1000:.1f} ms at the last pass"
     yield "ok" if status.policy else "warning", f"{PLUGIN} {status.version}, {held}; {took}", ""

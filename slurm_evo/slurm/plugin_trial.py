@@ -18,6 +18,7 @@ from pathlib import Path
 from slurm_evo.model import ConfigError
 from slurm_evo.policy import Policy, compact
 from slurm_evo.slurm.plugin_status import PLUGIN
+from slurm_evo.slurm.plugins import LIBRARY
 from slurm_evo.slurm.runner import run_process, slurm_environment
 
 PATIENCE_S = 30.0
@@ -31,7 +32,7 @@ SlurmctldPort={port}
 SlurmctldPidFile={folder}/pid
 StateSaveLocation={folder}/state
 SlurmdSpoolDir={folder}/spool
-PluginDir={folder}:{plugin_dir}
+PluginDir={folder}/plugins
 MpiDefault=none
 ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
@@ -113,7 +114,7 @@ def try_it(library: Path, controller: Controller) -> str:
         return "slurmctld is not on this host: the plugin was not tried"
     with tempfile.TemporaryDirectory(prefix="slurm-evo-trial-") as name:
         folder = Path(name)
-        shutil.copy(library, folder / "site_factor_evo.so")
+        _plugins(folder / "plugins", library, controller.plugin_dir)
         (folder / "policy").write_text(compact.dump(Policy.default()))
         (folder / "state").mkdir()
         with socket.socket() as free:
@@ -123,7 +124,7 @@ def try_it(library: Path, controller: Controller) -> str:
         conf.write_text(
             TRIAL.format(
                 host=socket.gethostname(), user=pwd.getpwuid(os.geteuid()).pw_name, auth=controller.auth,
-                cred=controller.cred, port=port, folder=folder, plugin_dir=controller.plugin_dir, plugin=PLUGIN,
+                cred=controller.cred, port=port, folder=folder, plugin=PLUGIN,
             )
         )  # fmt: skip
         said = _until_loaded([program, "-D", "-i", "-f", str(conf)], folder / "log")
@@ -133,6 +134,15 @@ def try_it(library: Path, controller: Controller) -> str:
             f"a private slurmctld did not load {library}: {'; '.join(errors[-3:]) or said[-300:] or 'no word'}"
         )
     return "a private slurmctld loaded it and read a policy"
+
+
+def _plugins(folder: Path, library: Path, installed: Path) -> None:
+    """Slurm's own plugins with this one among them: an installed older one must not answer in its place."""
+    folder.mkdir()
+    for path in installed.glob("*.so"):
+        if path.name != LIBRARY:
+            (folder / path.name).symlink_to(path)
+    shutil.copy(library, folder / LIBRARY)
 
 
 def _until_loaded(argv: list[str], log: Path) -> str:

@@ -241,10 +241,10 @@ def carry_out(changes: Iterable[Change], site: Site, *, now: datetime, owners: t
             backups.append(backup)
         if change.kind == "copy":
             copied[str(change.path)] = _digest(change.path)
-    if site.folder.is_dir() and any(change.kind == "copy" for change in changes):
+    if any(change.kind in ("folder", "copy") for change in changes):
         site.manifest.write_text(json.dumps(copied, indent=1) + "\n", encoding="utf-8")
-    with suppress(OSError):
-        if not any(site.folder.iterdir()):
+    if any(change.path == site.manifest for change in changes):  # the last thing that is taken out
+        with suppress(OSError):
             site.folder.rmdir()
     return backups
 
@@ -256,7 +256,7 @@ def _apply(change: Change, now: datetime, owners: tuple[str, str]) -> Path | Non
         path.chmod(0o2775)
         shutil.chown(path, *owners)
         return None
-    if path.exists() and change.kind in ("write", "remove") and change.path.suffix in (".conf", ".lua"):
+    if path.exists() and change.kind == "write":
         backup = path.with_name(f"{path.name}.slurm-evo-{now:%Y%m%d-%H%M%S}")
         shutil.copy2(path, backup)
     if change.kind == "remove":

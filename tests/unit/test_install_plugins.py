@@ -86,6 +86,15 @@ def test_uninstalling_leaves_everything_as_it_was(site: plugins.Site) -> None:
     assert plugins.uninstalling(site) == []
 
 
+def test_a_library_that_is_there_already_still_gets_its_folder(site: plugins.Site) -> None:
+    (site.plugin_dir / "site_factor_evo.so").write_bytes(b"\x7fELF")
+    carried_out(plugins.installing(replace(site, module=None)), site)
+    assert site.folder.is_dir()
+    carried_out(plugins.uninstalling(site), site)
+    assert not site.folder.exists()
+    assert (site.plugin_dir / "site_factor_evo.so").exists()
+
+
 def test_a_sites_own_script_keeps_its_functions(site: plugins.Site) -> None:
     own = "function slurm_job_submit() return slurm.ERROR end\n"
     site.script.write_text(own)
@@ -141,28 +150,33 @@ STATUS = {
 
 
 @pytest.mark.parametrize(
-    ("loaded", "wanted", "status", "level", "word"),
+    ("wanted", "status", "level", "word"),
     [
-        (True, True, STATUS, Level.OK, "policy p-0123456789; 12 jobs in 2.1 ms"),
-        (True, True, {**STATUS, "policy": ""}, Level.WARNING, "no policy"),
-        (True, True, {**STATUS, "policy_problem": "is cut off"}, Level.WARNING, "policy: is cut off"),
-        (True, True, {**STATUS, "time": -600}, Level.WARNING, "last reported 600 s ago"),
-        (True, True, None, Level.NOTE, "cannot be read here"),
-        (False, True, None, Level.ERROR, "does not load"),
-        (True, False, None, Level.WARNING, "it overwrites them"),
+        (True, STATUS, Level.OK, "policy p-0123456789; 12 jobs in 2.1 ms"),
+        (True, {**STATUS, "policy": ""}, Level.WARNING, "no policy"),
+        (True, {**STATUS, "policy_problem": "is cut off"}, Level.WARNING, "policy: is cut off"),
+        (True, {**STATUS, "time": -600}, Level.ERROR, "last reported 600 s ago"),
+        (True, None, Level.ERROR, "never reported"),
+        (False, STATUS, Level.WARNING, "it overwrites them"),
     ],
 )
 def test_doctor_knows_how_the_plugin_is(
-    tmp_path: Path, loaded: bool, wanted: bool, status: dict[str, Any] | None, level: Level, word: str
+    tmp_path: Path, wanted: bool, status: dict[str, Any] | None, level: Level, word: str
 ) -> None:
     view = fleet().seen[0]
     now = time.time()
     if status is not None:
         (tmp_path / "status.json").write_text(json.dumps({**status, "time": now + status["time"]}))
-    facts = replace(view.facts, site_factor_plugin="site_factor/evo" if loaded else "")
-    view = replace(view, facts=facts, seen_at=datetime.fromtimestamp(now, UTC))
+    view = replace(view, seen_at=datetime.fromtimestamp(now, UTC))
     alpha = {"name": "alpha", "way": "command", "plugin_dir": str(tmp_path)}
     settings = Settings.model_validate({"clusters": [{**alpha, "priority": "plugin" if wanted else "rpc"}]})
     found = [one for one in examine([view], {}, settings, {view.cluster: "Operator"}) if one.subject == "plugin"]
     assert any(one.level is level and word in one.seen for one in found), found
-    assert all(one.subject != "site_factor plugin" for one in examine([view], {}, settings, {}))
+
+
+def test_doctor_is_silent_about_a_plugin_that_nobody_has(tmp_path: Path) -> None:
+    settings = Settings.model_validate(
+        {"clusters": [{"name": "alpha", "way": "command", "plugin_dir": str(tmp_path)}]}
+    )
+    found = examine([fleet().seen[0]], {}, settings, {})
+    assert all(one.subject != "plugin" for one in found)

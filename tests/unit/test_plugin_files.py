@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -30,15 +31,13 @@ def configured(folder: Path, **more: Any) -> Settings:
     return Settings.model_validate({"moves": {"enabled": False}, "clusters": [alpha, beta], **more})
 
 
-def with_plugin(view: FleetView, *names: str) -> FleetView:
-    """These clusters say that they have the plugin."""
-    seen = tuple(
-        replace(one, facts=replace(one.facts, site_factor_plugin=plugin_files.PLUGIN))
-        if one.cluster in names
-        else one
-        for one in view.seen
-    )
-    return replace(view, seen=seen)
+def report(folder: Path, at: float, policy: str = "p-0123456789") -> None:
+    """What the plugin writes every ten seconds."""
+    status = {
+        "plugin": "1.0", "slurm": "24.11.5", "time": at, "policy": policy, "policy_problem": "",
+        "context_problem": "", "jobs": 3, "seconds": 0.001,
+    }  # fmt: skip
+    (folder / "status.json").write_text(json.dumps(status))
 
 
 def decided(view: FleetView, settings: Settings, known: dict[Any, JobMemory] | None = None) -> Decision:
@@ -46,6 +45,7 @@ def decided(view: FleetView, settings: Settings, known: dict[Any, JobMemory] | N
     return decide(
         view, known or {}, settings, Policy.default(), RunningTimes(),
         rng=np.random.default_rng(1), stopwatch=lambda: next(ticks) / 100,
+        inside=plugin_files.ranked_inside(settings, view.now),
     )  # fmt: skip
 
 
@@ -104,16 +104,22 @@ def test_what_a_move_made_slurm_forget_is_told(tmp_path: Path) -> None:
 
 def test_no_site_factor_is_sent_where_the_plugin_ranks(tmp_path: Path) -> None:
     settings = configured(tmp_path)
+    report(tmp_path, NOW.timestamp() - 11)
     records = [job(1, limit_s=600), job(2, limit_s=900), *siblings(3, "beta", limit_s=60)]
     pushed = {
         intent.action.job.id
-        for intent in decided(with_plugin(fleet(records), "alpha"), settings).intents
+        for intent in decided(fleet(records), settings).intents
         if isinstance(intent.action, SetSiteFactor)
     }
     assert pushed == {3}
 
 
-def test_site_factors_are_sent_as_before_until_slurmctld_reports_the_plugin(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("age_s", "policy"), [(3600.0, "p-0123456789"), (1.0, ""), (None, "")])
+def test_site_factors_are_sent_as_before_while_the_plugin_does_not_report_a_policy(
+    tmp_path: Path, age_s: float | None, policy: str
+) -> None:
+    if age_s is not None:
+        report(tmp_path, NOW.timestamp() - age_s, policy)
     decision = decided(fleet([job(1), job(2)]), configured(tmp_path))
     assert {intent.action.job.id for intent in decision.intents} == {1, 2}
 
