@@ -13,7 +13,8 @@ demo: $(VENV)/.installed
 	$(BIN)/slurm-evo demo
 
 test: packages $(VENV)/.installed-test
-	$(MAKE) --no-print-directory check unit fleet
+	$(MAKE) --no-print-directory check
+	$(MAKE) --no-print-directory --jobs=2 unit fleet
 
 # What a fresh Debian lacks. Only root can install it; anybody else is told what is missing by the tests.
 packages:

@@ -28,14 +28,13 @@ import numpy as np
 
 sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[1] / "gp_training")]
 
-from slurm_evo.policy import Policy
 from slurm_evo.sim.baselines import NAMES, baseline
 from slurm_evo.sim.fleet import FleetShape, NodeShape
 from slurm_evo.sim.rules import Rules
 from slurm_evo.sim.workload import Workload
 from slurm_evo_training.choose import choose
 from slurm_evo_training.evolution import Evolved, evaluate, evolve, hypervolume
-from slurm_evo_training.fitness import REFERENCE, Evaluator, Problem, Scene, outcome
+from slurm_evo_training.fitness import Evaluator, Problem, Scene, outcome
 from slurm_evo_training.island import Recipe
 from slurm_evo_training.seeds import drawn
 
@@ -105,15 +104,8 @@ def judged_baselines(problem: Problem) -> dict[str, list[float]]:
     """Seconds of average and maximum, idle share: means over the draws."""
     gpus = int(problem.fleet.gpus.sum())
     found = {}
-    for name in (*NAMES, "reference"):
-        rows = [
-            outcome(
-                problem,
-                scene,
-                Policy.parse(REFERENCE) if name == "reference" else baseline(name, scene.jobs, gpus),
-            )
-            for scene in problem.scenes
-        ]
+    for name in NAMES:
+        rows = [outcome(problem, scene, baseline(name, scene.jobs, gpus)) for scene in problem.scenes]
         found[name] = np.mean(rows, axis=0).tolist()
         print(f"  {name:14s} average {found[name][0]:8.0f} s  maximum {found[name][1]:9.0f} s", flush=True)
     return found
