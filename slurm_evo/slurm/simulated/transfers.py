@@ -190,7 +190,8 @@ def _fields(record: Record) -> dict[str, Any]:
     fields = asdict(record.asked)
     for lost in ("begin_s", "held"):
         del fields[lost]
-    return fields | {"nice": record.nice, "limit_s": record.limit_s}
+    fields |= {"nice": record.nice, "limit_s": record.limit_s}
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in fields.items()}
 
 
 def _submission(image: JobImage) -> Submission:

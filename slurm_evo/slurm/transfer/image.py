@@ -44,7 +44,8 @@ class JobImage:
 
     def as_json(self) -> dict[str, Any]:
         """JSON values that `from_json` reads back."""
-        return asdict(self) | {"key": str(self.key), "fields": dict(self.fields)}
+        lists = {"environment": list(self.environment), "argv": list(self.argv)}
+        return asdict(self) | lists | {"key": str(self.key), "fields": dict(self.fields)}
 
     @classmethod
     def from_json(cls, given: Mapping[str, Any]) -> JobImage:
