@@ -99,8 +99,8 @@ def description(record: Mapping[str, Any]) -> dict[str, Any]:
         wished["constraints"] = record["features"]
     if record.get("mail_type") and record.get("mail_user"):
         wished["mail_user"] = record["mail_user"]
-    if record.get("standard_input") not in (None, "", "/dev/null"):
-        wished["standard_input"] = record["standard_input"]
+    # sbatch itself writes this default into what it submits.
+    wished["standard_input"] = record.get("standard_input") or "/dev/null"
     if _number(record.get("required_switches")):
         wished["required_switches"] = _struct(_number(record["required_switches"]))
     wished["nice"] = int(record.get("nice") or 0)

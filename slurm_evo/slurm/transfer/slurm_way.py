@@ -25,6 +25,7 @@ from slurm_evo.model import (
     ClusterUnreachable,
     JobKey,
 )
+from slurm_evo.slurm.answers import LAST_WITH_EXCLUSIVE
 from slurm_evo.slurm.refusals import answer_of, no_contact
 from slurm_evo.slurm.runner import Ran, Runner, run_process, slurm_environment, utc_now
 from slurm_evo.slurm.transfer import state_directory
@@ -46,7 +47,8 @@ from slurm_evo.slurm.transfer.port import Replied
 from slurm_evo.slurm.transfer.shown import hold_of, image_of, life_of
 from slurm_evo.slurm.transfer.testing import test_options
 
-_VERSIONS = tuple(f"v0.0.{number}" for number in (45, 44, 43, 42, 41, 40))
+_VERSIONS = tuple(f"v0.0.{number}" for number in (44, 43, 42, 41, 40, 45))
+"""Tried in this order; v0.0.45 forgets ``--exclusive`` (see answers.LAST_WITH_EXCLUSIVE)."""
 _SITE_FACTOR_OFFSET = 2**31
 """slurm.h, NICE_OFFSET: REST wants the stored number."""
 _INVALID_JOB_ID = 2017
@@ -181,7 +183,17 @@ class SlurmTransfers:
             return None
         records = self._decoded(self._stdout(ran))["jobs"]
         record: dict[str, Any] | None = next((one for one in records if one.get("job_id") == job), None)
+        if record is not None and not record.get("shared"):
+            record["shared"] = self._shared(job)
         return record
+
+    def _shared(self, job: int) -> list[str]:
+        """``--exclusive`` and ``--oversubscribe``, which the newest form of a record leaves out."""
+        ran = self._command("scontrol", "--local", "show", "job", str(job), f"--json={LAST_WITH_EXCLUSIVE}")
+        if ran.returncode:
+            return []  # an older Slurm, whose own newest form tells it
+        records = self._decoded(ran.stdout)["jobs"]
+        return next((one.get("shared") or [] for one in records if one.get("job_id") == job), [])
 
     def _submit_line(self, job: int, record: Mapping[str, Any]) -> str:
         return str(record.get("submit_line") or "") or self._sacct(job, "SubmitLine%9999") or ""
