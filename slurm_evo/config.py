@@ -125,6 +125,8 @@ class PolicySettings(_Topic):
     expression: str = ""
     """Empty: ``file``, else the shipped default."""
     file: Path | None = None
+    predictor: Path | None = None
+    """Written by ``slurm-evo train``: running times to begin with. The daemon learns on in its state directory."""
 
     @model_validator(mode="after")
     def _one_source(self) -> Self:

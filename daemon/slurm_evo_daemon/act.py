@@ -68,8 +68,10 @@ def act(
         LeaseLost: another daemon may act: nothing (more) was sent.
         StoreError: the journal failed: nothing was sent, or the answers could not be kept.
     """
-    journal.remember(memory for key, memory in memories.items() if known.get(key) != memory)
+    # Intents first: a death between the two leaves open actions, which the next start takes as unknown. The
+    # other way round it would remember priorities as freed that nobody ever asked Slurm to free.
     ids = journal.intend(cycle, intents, lease=lease, now=clock())
+    journal.remember(memory for key, memory in memories.items() if known.get(key) != memory)
     by_cluster: dict[ClusterName, list[int]] = {}
     for place, intent in enumerate(intents):
         by_cluster.setdefault(intent.cluster or intent.action.job.cluster, []).append(place)

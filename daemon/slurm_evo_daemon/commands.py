@@ -17,6 +17,9 @@ def register(app: typer.Typer) -> None:
     """Add the commands; called through the entry-point group slurm_evo.commands."""
     for command in (demo, daemon, plan, status, explain, history, withdraw):
         app.command(command.__name__)(command)
+    from slurm_evo_daemon.policy_commands import app as policy
+
+    app.add_typer(policy, name="policy")
 
 
 def demo(
@@ -161,7 +164,9 @@ def _look_and_decide(around: Any, force: Any) -> Any:
 
     view = observe(around.ports, around.clock())
     known = around.journal.jobs()
-    return view, decide(view, known, force.settings, force.policy, rng=around.rng, stopwatch=around.stopwatch)
+    return view, decide(
+        view, known, force.settings, force.policy, around.times, rng=around.rng, stopwatch=around.stopwatch
+    )
 
 
 def status(config: ConfigOption = None, as_json: JsonOption = False) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -15,6 +15,7 @@ from slurm_evo.store import Journal, Lease
 from slurm_evo_daemon import report
 from slurm_evo_daemon.act import act, recover
 from slurm_evo_daemon.decide import Decision, decide
+from slurm_evo_daemon.learning import RunningTimes
 from slurm_evo_daemon.observe import observe
 from slurm_evo_daemon.report import CycleReport
 
@@ -33,6 +34,8 @@ class Surroundings:
     stopwatch: Callable[[], float]
     """Seconds, monotonic."""
     rng: np.random.Generator
+    times: RunningTimes = field(default_factory=RunningTimes)
+    """What is known of running times; learns while the daemon runs."""
 
 
 def cycle(
@@ -49,13 +52,14 @@ def cycle(
 
     # 1. Observe. Clusters that fail are named in the view and left alone for this cycle.
     view = observe(around.ports, clock())
+    around.times.watch(view)
     marks.append(around.stopwatch())
 
     # 2. Decide. Pure: the same view, memory, settings and policy give the same decision.
     known = journal.jobs()
     if lease is not None:
         known = recover(journal, known, clock)
-    decision = decide(view, known, settings, policy, rng=around.rng, stopwatch=around.stopwatch)
+    decision = decide(view, known, settings, policy, around.times, rng=around.rng, stopwatch=around.stopwatch)
     if decision.plan is not None:
         journal.record_plan(number, decision.plan, weights=settings.objectives.as_mapping())
     journal.record_refusals(

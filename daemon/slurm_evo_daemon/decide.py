@@ -14,6 +14,7 @@ from slurm_evo.policy import Policy
 from slurm_evo.store import Intent, JobMemory
 from slurm_evo_daemon import moves, priorities
 from slurm_evo_daemon.features import Standing, standing
+from slurm_evo_daemon.learning import RunningTimes
 from slurm_evo_daemon.rules import Verdict, judge
 
 if TYPE_CHECKING:
@@ -59,6 +60,7 @@ def decide(
     known: Mapping[JobKey, JobMemory],
     settings: Settings,
     policy: Policy,
+    times: RunningTimes,
     *,
     rng: np.random.Generator,
     stopwatch: Callable[[], float],
@@ -70,6 +72,7 @@ def decide(
         known: the memory of jobs seen before; others are new.
         settings: the configuration in force.
         policy: the expression in force.
+        times: what is known of running times; only asked.
         rng: drives the search; the same generator state gives the same plan for the same budget.
         stopwatch: seconds, monotonic; bounds the search.
     """
@@ -78,7 +81,7 @@ def decide(
     verdicts = {key: _judge(job, memories[key], view, settings) for key, job in pending.items()}
     if not pending:
         return Decision({}, None, None, {}, {}, ())
-    now = standing(view, pending.values(), memories, settings, policy)
+    now = standing(view, pending.values(), memories, settings, policy, times)
     plan, notes = _place(view, now, verdicts, memories, settings, rng, stopwatch)
     ranks = _rank(pending, now, verdicts, memories, view, settings)
     intents: list[Intent] = []

@@ -14,6 +14,7 @@ from slurm_evo.model import FleetJob, FleetView, JobKey
 from slurm_evo.policy import TERMINALS, Policy
 from slurm_evo.policy.features import JobColumns, feature_table
 from slurm_evo.store import JobMemory
+from slurm_evo_daemon.learning import RunningTimes
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +26,7 @@ class Standing:
     """(11, n), rows as in `TERMINALS`."""
     score_of: Mapping[JobKey, float]
     runtime_of: Mapping[JobKey, float]
-    """Expected, seconds."""
+    """Expected, seconds; of the running jobs too, from their start."""
     weight_of: Mapping[JobKey, float]
 
     def terminals(self, key: JobKey) -> dict[str, float]:
@@ -40,11 +41,12 @@ def standing(
     memories: Mapping[JobKey, JobMemory],
     settings: Settings,
     policy: Policy,
+    times: RunningTimes,
 ) -> Standing:
     """Score the pending jobs.
 
-    The running time of a job is taken to be its limit: what is known of every job without a history. Usage is
-    what the running jobs have used since they started.
+    The running time of a job is what jobs like it took, and its limit where none was seen. Usage is what the
+    running jobs have used since they started.
     """
     jobs = list(pending)
     records = [job.job for job in jobs]
@@ -57,7 +59,7 @@ def standing(
     users = sorted({record.user for record in records} | {job.job.user for job in view.jobs.values()})
     number = {user: place for place, user in enumerate(users)}
     weight = [settings.weights.of(record.qos, record.partitions[0], record.account) for record in records]
-    runtime = [float(max(record.limit_s, 1)) for record in records]
+    runtime = [times.expected_s(record) for record in records]
     columns = JobColumns(
         since_s=np.array(since, np.float64),
         limit_s=np.array([record.limit_s for record in records], np.float64),
@@ -81,9 +83,21 @@ def standing(
         keys,
         table,
         dict(zip(keys, scores.tolist(), strict=True)),
-        dict(zip(keys, runtime, strict=True)),
+        dict(zip(keys, runtime, strict=True)) | _running(view, times),
         dict(zip(keys, weight, strict=True)),
     )
+
+
+def _running(view: FleetView, times: RunningTimes) -> dict[JobKey, float]:
+    """Expectations of running jobs; one that has outlived its own is taken to run to its limit."""
+    expected = {}
+    for key, job in view.jobs.items():
+        record = job.job
+        if job.running and record.started is not None:
+            told = times.expected_s(record)
+            ran = (view.now - record.started).total_seconds()
+            expected[key] = told if told > ran else float(record.limit_s)
+    return expected
 
 
 def _usage(view: FleetView, number: Mapping[str, int]) -> NDArray[np.float64]:

@@ -114,10 +114,12 @@ def run(
         if around.stopwatch() - tidied >= TIDY_S:
             tidied = around.stopwatch()
             _tidy(around, settings, log)
+            _keep_times(around, settings, log)
         due = max(due + settings.cycle.period_s, around.stopwatch())
         signals.wake.wait(due - around.stopwatch())
         signals.wake.clear()
     notify("STOPPING=1")
+    _keep_times(around, force.settings, log)
     if lease is not None:
         try:
             around.journal.release(lease, now=around.clock())
@@ -136,6 +138,13 @@ def _tidy(around: Surroundings, settings: Settings, log: Log) -> None:
         return
     if dropped or forgotten:
         log.info("journal.tidied", cycles=dropped, jobs=forgotten)
+
+
+def _keep_times(around: Surroundings, settings: Settings, log: Log) -> None:
+    try:
+        around.times.save(settings.state_dir)
+    except ConfigError as failure:
+        log.warning("times.unsaved", why=str(failure))
 
 
 def hold(around: Surroundings, lease: Lease | None, holder: str, length_s: float) -> Lease | None:

@@ -169,10 +169,13 @@ def _heal(
         return Step(memory, note="its priority is fixed, and slurm-evo did not move it: left as it is")
     healed_at = memory.healed_at
     if healed_at is not None and all(record.submitted <= healed_at for record in pinned):
-        # A sibling that Slurm made anew has a later submit time; this one was fixed by somebody.
-        if view.now - healed_at < timedelta(seconds=moves.confirm_s):
+        # A sibling that Slurm made anew has a later submit time; this one was fixed by somebody, or it was so new
+        # that it came into being with a fixed priority just after the others were freed: that one is tried again.
+        confirm = timedelta(seconds=moves.confirm_s)
+        if view.now - healed_at < confirm:
             return Step(memory, note="waiting for its priority to be computed again")
-        return Step(memory, note="its priority was fixed after we freed it: left as somebody wanted it")
+        if all(record.submitted <= healed_at - confirm for record in pinned):
+            return Step(memory, note="its priority was fixed after we freed it: left as somebody wanted it")
     where = _names(record.cluster for record in pinned)
     action = Unpin(job.key, origin.nice, site_factor)
     return Step(memory.but(healed_at=view.now), action, f"priority was fixed at {where}: freed again")

@@ -18,6 +18,7 @@ from slurm_evo.policy import Policy, admitted
 from slurm_evo.slurm.connect import connect
 from slurm_evo.store import Journal
 from slurm_evo_daemon.cycle import Surroundings
+from slurm_evo_daemon.learning import FILE, RunningTimes
 from slurm_evo_daemon.loop import InForce, utc_now
 
 
@@ -69,6 +70,23 @@ def _text(file: Path) -> str:
         raise ConfigError(f"policy.file: {file} cannot be read: {failure}") from failure
 
 
+def _times(settings: Settings) -> RunningTimes:
+    """What is known of running times; a damaged file of the daemon's own is put aside: it learns again.
+
+    Raises:
+        ConfigError: ``policy.predictor`` cannot be read; names the file.
+    """
+    trained = settings.policy.predictor
+    try:
+        return RunningTimes.load(settings.state_dir, trained)
+    except ConfigError:
+        file = settings.state_dir / FILE
+        if not file.exists():
+            raise
+        file.replace(file.with_suffix(".damaged"))
+        return RunningTimes.load(settings.state_dir, trained)
+
+
 @contextmanager
 def at_site(config: Path | None) -> Iterator[tuple[Surroundings, InForce]]:
     """Ports, journal and clocks of the configuration, closed at the end."""
@@ -78,7 +96,7 @@ def at_site(config: Path | None) -> Iterator[tuple[Surroundings, InForce]]:
         ports = connect(settings, utc_now)
         rng = np.random.default_rng(settings.optimizer.seed)
         try:
-            yield Surroundings(ports, journal, utc_now, time.monotonic, rng), force
+            yield Surroundings(ports, journal, utc_now, time.monotonic, rng, _times(settings)), force
         finally:
             for port in ports.values():
                 port.close()

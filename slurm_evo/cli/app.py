@@ -56,9 +56,14 @@ def build(*rooms: Callable[[typer.Typer], None]) -> typer.Typer:
     """The whole command, with what ``rooms`` and the installed rooms add."""
     from slurm_evo.cli.config import app as config
     from slurm_evo.cli.doctor import doctor
+    from slurm_evo.cli.replay import compare, replay
+    from slurm_evo.cli.trace import app as trace
 
     app.add_typer(config, name="config")
     app.command("doctor")(doctor)
+    app.add_typer(trace, name="trace")
+    app.command("replay")(replay)
+    app.command("compare")(compare)
     points = sorted(entry_points(group="slurm_evo.commands"), key=lambda found: found.name)
     for room in dict.fromkeys([*rooms, *(point.load() for point in points)]):
         room(app)

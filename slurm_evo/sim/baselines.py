@@ -30,7 +30,8 @@ AS_TEXT: Mapping[str, str] = MappingProxyType(
         "qssf": "-(runtime * gpus)",
         # Slurm's PriorityWeightAge and PriorityWeightJobSize, equal; PriorityMaxAge 7 days.
         "multifactor": "min(wait / 604800, 1) + gpus / {fleet_gpus}",
-        "best-by-hand": DEFAULT_TEXT,
+        "default": DEFAULT_TEXT,
+        "by-hand-area": "weight * (wait + 60) / (runtime * max(gpus, 1))",
         "by-hand-fair": "weight * wait / sqrt(runtime)",
     }
 )

@@ -133,6 +133,9 @@ def _decide(world: World, allocation: LayerOne, now: int) -> bool:
     before = world.where[0, slots]
     feasible = world.job[jobs, at.FEASIBLE]
     running = np.sort(world.heap[: int(world.clock[at.RUNNING])] & 0xFFFFFFFF)
+    on = world.life[running, at.ON]
+    parts = world.kind[world.job[running, at.KIND], on, at.K_NODES].astype(np.int64)
+    first = np.repeat(world.life[running, at.PLACES] - np.cumsum(parts) + parts, parts)
     after = np.asarray(
         allocation.decide(
             Waiting(
@@ -141,8 +144,10 @@ def _decide(world: World, allocation: LayerOne, now: int) -> bool:
                 clusters=before.copy(),
                 feasible=feasible,
                 running=running,
-                running_on=world.life[running, at.ON],
+                running_on=on,
                 running_since=world.life[running, at.START],
+                running_parts=parts,
+                running_nodes=world.places[first + np.arange(len(first))].astype(np.int64),
                 free_gpus=world.node[at.FREE_GPUS].astype(np.int64),
             )
         ),

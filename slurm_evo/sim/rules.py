@@ -107,5 +107,9 @@ class Waiting:
     """(r,) their clusters."""
     running_since: Ints
     """(r,) their start times."""
+    running_parts: Ints
+    """(r,) how many nodes each runs on."""
+    running_nodes: Ints
+    """Their nodes, indices over the fleet, one job after the other."""
     free_gpus: Ints
     """(nodes,) free devices of each node of the fleet."""

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from datetime import datetime
+from typing import Any
 
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
@@ -16,8 +19,10 @@ from slurm_evo.store.tables import PolicyRow
 class Policies(Database):
     """Policies by id; the one promoted last is in force."""
 
-    def add_policy(self, id_: str, text: str, *, source: str, now: datetime) -> StoredPolicy:
-        """Keep a policy, without putting it in force. The same one again is no error.
+    def add_policy(
+        self, id_: str, text: str, *, source: str, now: datetime, provenance: Mapping[str, Any] | None = None
+    ) -> StoredPolicy:
+        """Keep a policy, without putting it in force. The same one again is no error and changes nothing.
 
         Raises:
             StoreError: the id is known with another text, or the journal failed.
@@ -25,7 +30,13 @@ class Policies(Database):
         with self._write() as session:
             known = session.get(PolicyRow, id_)
             if known is None:
-                known = PolicyRow(id=id_, text=text, source=source, created=now)
+                known = PolicyRow(
+                    id=id_,
+                    text=text,
+                    source=source,
+                    created=now,
+                    provenance=json.dumps(dict(provenance)) if provenance else None,
+                )
                 session.add(known)
                 session.flush()
             elif known.text != text:
@@ -85,5 +96,10 @@ def _top(session: Session) -> PolicyRow | None:
 
 def _policy(row: PolicyRow) -> StoredPolicy:
     return StoredPolicy(
-        id=row.id, text=row.text, source=row.source, created=row.created, promoted_at=row.promoted_at
+        id=row.id,
+        text=row.text,
+        source=row.source,
+        created=row.created,
+        promoted_at=row.promoted_at,
+        provenance=json.loads(row.provenance) if row.provenance else {},
     )

@@ -181,6 +181,8 @@ class StoredPolicy:
     created: datetime
     promoted_at: datetime | None = None
     """When it was put in force; None if it is not on the stack of promoted ones."""
+    provenance: Mapping[str, Any] = field(default_factory=lambda: _NOTHING)
+    """Data, windows, seeds, versions, measured values; JSON values, empty where only the source is known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

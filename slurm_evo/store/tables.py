@@ -223,6 +223,8 @@ class PolicyRow(Table):
     promotion: Mapped[int | None] = mapped_column(BigInteger, unique=True)
     """Place on the stack of promoted ones; the highest is in force."""
     promoted_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    provenance: Mapped[str | None] = mapped_column(Text)
+    """JSON; null where nothing is known but the source."""
 
 
 class LeaseRow(Table):

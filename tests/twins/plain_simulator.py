@@ -496,6 +496,8 @@ class Plain:
                 running=np.array(running, dtype=np.int64),
                 running_on=np.array([self.cluster[r] for r in running], dtype=np.int64),
                 running_since=np.array([self.start[r] for r in running], dtype=np.int64),
+                running_parts=np.array([len(self.nodes[r]) for r in running], dtype=np.int64),
+                running_nodes=np.array([v for r in running for v in self.nodes[r]], dtype=np.int64),
                 free_gpus=np.array([node.free()[0] for cluster in self.clusters for node in cluster]),
             )
         )

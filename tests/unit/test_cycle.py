@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,7 +24,7 @@ from slurm_evo.model import (
 )
 from slurm_evo.policy import Policy
 from slurm_evo.slurm.simulated import SimulatedFleet, SimulatedPort, Submission, sample_fleet
-from slurm_evo.store import Journal
+from slurm_evo.store import JobMemory, Journal
 from slurm_evo_daemon.cycle import Surroundings, cycle
 from slurm_evo_daemon.report import CycleReport
 
@@ -67,6 +68,25 @@ class Site:
         lease = self.journal.acquire("story", now=self.fleet.now, length_s=300)
         report, _ = cycle(around, SETTINGS, Policy.default(), lease)
         return report
+
+
+class Mortal(Journal):
+    """A journal after whose writes the daemon may die."""
+
+    step: Callable[[], None] = staticmethod(lambda: None)
+
+    def remember(self, memories: Iterable[JobMemory]) -> None:
+        super().remember(memories)
+        self.step()
+
+    def intend(self, *args: Any, **kwargs: Any) -> tuple[int, ...]:
+        ids = super().intend(*args, **kwargs)
+        self.step()
+        return ids
+
+    def settle(self, *args: Any, **kwargs: Any) -> None:
+        super().settle(*args, **kwargs)
+        self.step()
 
 
 class Watched:
@@ -194,25 +214,46 @@ def finish(site: Site) -> None:
     raise AssertionError("some job never ran")
 
 
-def test_death_at_any_call_loses_no_job_and_leaves_none_pinned() -> None:
-    died = 0
-    for moment in range(1, 80):
-        fleet = SimulatedFleet(sample_fleet())
-        for number in range(4):
-            fleet.submit("alpha", busy(number))
-        fleet.advance_to_s(60)
-        for number in range(6):
-            fleet.submit("alpha", small(number))
-        with Journal.open("sqlite://") as journal:
+def pinned(site: Site) -> set[int]:
+    """Jobs that wait with a priority that no longer follows the policy."""
+    views = [SimulatedPort(site.fleet, name).look() for name in site.fleet.controllers]
+    return {job.id for view in views for job in view.jobs if job.waiting_here and job.direct_priority}
+
+
+def busy_everywhere() -> SimulatedFleet:
+    """Alpha full for two hours, beta and gamma for some minutes; six small jobs that were sent to alpha alone."""
+    fleet = SimulatedFleet(sample_fleet())
+    for number in range(4):
+        fleet.submit("alpha", busy(number))
+        gpus = {"beta": 8, "gamma": 4}
+        for name in ("beta", "gamma") if number < 2 else ("gamma",):
+            fleet.submit(name, replace(busy(number), gpus=gpus[name], run_s=400, limit_s=600, clusters=(name,)))
+    fleet.advance_to_s(60)
+    for number in range(6):
+        fleet.submit("alpha", small(number))
+    return fleet
+
+
+def test_death_at_any_moment_loses_no_job_and_leaves_none_pinned() -> None:
+    """Before and after each call to a cluster, and after each write to the journal."""
+    died = fixed = 0
+    for moment in range(1, 60):
+        fleet = busy_everywhere()
+        with Mortal.open("sqlite://") as journal:
             site = Site(fleet, journal, dies_at=moment)
+            journal.step = site.step  # type: ignore[attr-defined]
             try:
-                for _ in range(6):
-                    site.run()
+                for _ in range(4):
+                    site.run(after_s=5)
             except Death:
                 died += 1
             site.dies_at = None
+            fixed += len(pinned(site))
+            for _ in range(3):
+                site.run(after_s=70)
+            assert not pinned(site), f"death {moment}: a priority stays fixed"
             finish(site)
-            assert len(fleet.jobs) == 10
             assert all(job.ended is not None for job in fleet.jobs.values()), f"death {moment}: a job never ran"
             assert journal.open_actions() == ()
-    assert died > 20
+    assert died == 59
+    assert fixed > 5, "the story is void: no death left a priority to be freed"

@@ -15,6 +15,7 @@ from slurm_evo.model import FleetView, Hold, Job, JobKey, JobState, SetClusters,
 from slurm_evo.policy import Policy
 from slurm_evo.store import JobMemory
 from slurm_evo_daemon.decide import Decision, decide
+from slurm_evo_daemon.learning import RunningTimes
 
 STILL: dict[str, Any] = {"moves": {"enabled": False}}
 
@@ -30,7 +31,7 @@ def decided(
     # A clock that moves by a hundredth of a second whenever it is read: the search ends at the same candidate.
     ticks = itertools.count()
     clock = lambda: next(ticks) / 100  # noqa: E731 - a clock is a function
-    return decide(view, known or {}, values, Policy.default(), rng=rng, stopwatch=clock)
+    return decide(view, known or {}, values, Policy.default(), RunningTimes(), rng=rng, stopwatch=clock)
 
 
 def sent(decision: Decision) -> dict[int, list[str]]:

@@ -125,6 +125,19 @@ def test_a_sibling_that_slurm_made_anew_is_freed_again() -> None:
     assert isinstance(done.action, Unpin)
 
 
+def test_a_sibling_made_while_the_others_were_freed_is_freed_too() -> None:
+    """Its second is the one of our update, which did not reach it: Slurm was still making it."""
+    healed = NOW - timedelta(minutes=5)
+    records = [
+        job(1, flags=frozenset({"REVOKED"}), viable=("beta",)),
+        job(1, "beta", viable=("beta",), direct_priority=True, submitted=healed - timedelta(seconds=1)),
+    ]
+    done = next_step(records, remembered(moves=2, healed_at=healed))
+    assert isinstance(done.action, Unpin)
+    again = next_step(records, remembered(moves=2, healed_at=NOW - timedelta(minutes=2)))
+    assert again.action is None, "once: whoever fixes it after that wants it so"
+
+
 def test_a_fixed_priority_of_a_job_we_never_moved_is_left() -> None:
     done = next_step([job(1, direct_priority=True)], remembered())
     assert done.action is None
