@@ -152,6 +152,9 @@ class SimulatedTransfers:
 
         return self._ask(ask)
 
+    def close(self) -> None:
+        """Nothing is held open."""
+
     # -- inside ---------------------------------------------------------------------------------------
 
     def _record(self, job: int) -> Record | None:

@@ -15,11 +15,14 @@ from slurm_evo.slurm.transfer.machine import (
     next_step,
 )
 from slurm_evo.slurm.transfer.port import Replied, TransferPort
+from slurm_evo.slurm.transfer.tables import ClusterTables, Known, look_up, translate
 
 __all__ = [
     "Ask",
+    "ClusterTables",
     "Copy",
     "JobImage",
+    "Known",
     "Life",
     "Mover",
     "NotMovable",
@@ -31,5 +34,7 @@ __all__ = [
     "Step",
     "Transfer",
     "TransferPort",
+    "look_up",
     "next_step",
+    "translate",
 ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 from slurm_evo.model import Answer, ClusterName, JobKey
 from slurm_evo.slurm.transfer.image import JobImage
@@ -77,6 +77,6 @@ class TransferPort(Protocol):
         """Release a copy, with its final mark, Nice and SiteFactor, in one update."""
         ...
 
-
-Body = dict[str, Any]
-"""A job description as REST takes it."""
+    def close(self) -> None:
+        """Let go of connections."""
+        ...

@@ -93,7 +93,7 @@ def _names(
         ("licenses", "licence", tables.licenses, frozenset[str]()),
         ("constraints", "feature", tables.features, frozenset[str]()),
     ):
-        if name not in fields:
+        if not fields.get(name):
             continue
         words = []
         for word in str(fields[name]).split(","):
