@@ -36,6 +36,12 @@ _COUNTS = {
 }  # fmt: skip
 """Plain whole numbers in the description; 0 and 1 are what is there without a wish, see ``_ONE``."""
 _ONE = frozenset(("cpus", "cpus_per_task", "minimum_cpus_per_node", "node_count"))
+_ASKED = {
+    "tasks": "EXACT_TASK_COUNT_REQUESTED",
+    "memory_per_cpu": "EXACT_MEMORY_REQUESTED",
+    "memory_per_node": "EXACT_MEMORY_REQUESTED",
+}
+"""Shown always, but asked for only with this flag; otherwise each cluster has its own default."""
 _STRUCTS = ("memory_per_cpu", "memory_per_node", "time_limit", "time_minimum")
 _TRUTHS = ("contiguous", "reboot")
 _LISTS = {"mail_type": (), "profile": ("NOT_SET",), "shared": ()}
@@ -86,9 +92,13 @@ def description(record: Mapping[str, Any]) -> dict[str, Any]:
     wished |= {name: record[name] for name, flag in _DEFAULTED.items() if record.get(name) and flag not in flags}
     for name, called in _COUNTS.items():
         number = _number(record.get(name))
-        if number > (1 if name in _ONE else 0):
+        if number > (1 if name in _ONE else 0) and _ASKED.get(name, "") in ("", *flags):
             wished[called] = number
-    wished |= {name: record[name] for name in _STRUCTS if _number(record.get(name))}
+    wished |= {
+        name: record[name]
+        for name in _STRUCTS
+        if _number(record.get(name)) and _ASKED.get(name, "") in ("", *flags)
+    }
     wished |= {name: True for name in _TRUTHS if record.get(name)}
     for name, empty in _LISTS.items():
         if tuple(record.get(name) or ()) not in ((), empty):
@@ -111,9 +121,13 @@ def description(record: Mapping[str, Any]) -> dict[str, Any]:
 def with_unshown(wished: dict[str, Any], found: Mapping[str, str]) -> dict[str, Any]:
     """Add what the record does not show: ``--signal`` and ``--open-mode`` (sbatch(1)).
 
+    A greatest number of nodes that nobody asked for is slurmctld's own, and goes.
+
     Raises:
         NotMovable: a value that was not understood.
     """
+    if "nodes" not in found:
+        wished.pop("maximum_nodes", None)
     if (mode := found.get("open-mode")) is not None:
         if mode.lower()[:1] not in ("a", "t"):
             raise NotMovable(f"its --open-mode={mode} was not understood")

@@ -51,8 +51,8 @@ _VERSIONS = tuple(f"v0.0.{number}" for number in (44, 43, 42, 41, 40, 45))
 """Tried in this order; v0.0.45 forgets ``--exclusive`` (see answers.LAST_WITH_EXCLUSIVE)."""
 _SITE_FACTOR_OFFSET = 2**31
 """slurm.h, NICE_OFFSET: REST wants the stored number."""
-_INVALID_JOB_ID = 2017
-"""slurm_errno.h, ESLURM_INVALID_JOB_ID: also the answer to a number that is taken or out of range."""
+_NUMBER_IS_TAKEN = ("duplicate job id", "invalid job id specified")
+"""The answers to a number that is taken, or that this cluster may not give (slurm_errno.h)."""
 _TOKEN_S = 600
 _NO_JOB = ("invalid job id specified",)
 
@@ -267,9 +267,14 @@ class SlurmTransfers:
             "hold": True,
         }
         kept = self._post("job/submit", {"job": described | {"job_id": image.key.id}})
-        if kept.answer is Answer.REFUSED and kept.message.startswith(f"{_INVALID_JOB_ID}:"):
-            return self._post("job/submit", {"job": described})
-        return kept
+        if kept.answer is Answer.DONE or not any(words in kept.message.lower() for words in _NUMBER_IS_TAKEN):
+            return kept
+        try:
+            if self.copies(image.key, image, None):
+                return Replied(Answer.DONE, "it is there already")
+        except (ClusterUnreachable, ClusterRefused, AnswerUnreadable) as failure:
+            return Replied(Answer.UNKNOWN, failure.message)
+        return self._post("job/submit", {"job": described})
 
     def release(self, copy: int, of: JobKey, *, nice: int, site_factor: int) -> Replied:
         """See TransferPort."""
