@@ -120,10 +120,8 @@ class Odd:
 
 
 def twin_of(odd: Odd) -> int:
-    """The same call at gamma, never moved. Held for a moment, as a copy is: slurmctld then notes a max_nodes of 1."""
-    twin = odd.submit(GAMMA, "--hold")
-    command(GAMMA, "scontrol", "release", str(twin))
-    return twin
+    """The same call at gamma, never moved."""
+    return odd.submit(GAMMA)
 
 
 def record(cluster: str, job: int) -> dict[str, Any]:
@@ -142,8 +140,20 @@ def state_files(cluster: str, job: int) -> tuple[bytes, list[bytes]]:
     return (folder / "script").read_bytes(), [one for one in environment if not one.startswith(b"SLURM_CONF=")]
 
 
-def differences(cluster: str, moved: int, twin: int) -> dict[str, tuple[Any, Any]]:
-    """Every field in which a moved job and a twin that was submitted there differ."""
+def differences(cluster: str, moved: int, twin: int, seconds: float = 15) -> dict[str, tuple[Any, Any]]:
+    """Every field in which a moved job and a twin that was submitted there differ, and go on to differ.
+
+    Until the scheduler has looked at a job, slurmctld shows another max_nodes for it.
+    """
+    deadline = time.monotonic() + seconds
+    while found := _differences(cluster, moved, twin):
+        if time.monotonic() > deadline:
+            break
+        time.sleep(1)
+    return found
+
+
+def _differences(cluster: str, moved: int, twin: int) -> dict[str, tuple[Any, Any]]:
     one, other = record(cluster, moved), record(cluster, twin)
     own = (str(moved), str(twin))
     found = {
