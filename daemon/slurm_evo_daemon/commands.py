@@ -18,8 +18,10 @@ def register(app: typer.Typer) -> None:
     for command in (demo, daemon, plan, status, explain, history, withdraw):
         app.command(command.__name__)(command)
     from slurm_evo_daemon.policy_commands import app as policy
+    from slurm_evo_daemon.transfer_commands import register as transfers
 
     app.add_typer(policy, name="policy")
+    transfers(app)
 
 
 def demo(

@@ -41,12 +41,23 @@ KNOWN = Known(
 
 DIFFERS = frozenset((
     "admin_comment", "association_id", "cluster", "job_id", "step_id", "last_sched_evaluation", "submit_time",
-    "eligible_time", "accrue_time", "start_time", "end_time", "priority", "priority_by_partition", "stdout_expanded",
-    "stderr_expanded", "scheduled_nodes", "state_reason", "hold", "allocating_node", "site_factor", "estimated_start",
+    "eligible_time", "accrue_time", "start_time", "end_time", "priority", "priority_by_partition",
+    "stdout_expanded",
+    "stderr_expanded", "scheduled_nodes", "state_reason", "hold", "allocating_node", "site_factor",
+    "estimated_start",
     "preemptable_time", "submit_line",
 ))  # fmt: skip
 """What is one job's own (numbers, times, place in the queue), and the submit line, which REST cannot set."""
-OWN_FLAGS = frozenset(("BACKFILL_ATTEMPTED", "SCHEDULING_ATTEMPTED", "JOB_WAS_RUNNING", "DEPENDENT", "JOB_ACCRUE_TIME_RESET"))
+OWN_FLAGS = frozenset(
+    (
+        "BACKFILL_ATTEMPTED",
+        "SCHEDULING_ATTEMPTED",
+        "JOB_WAS_RUNNING",
+        "DEPENDENT",
+        "JOB_ACCRUE_TIME_RESET",
+        "JOB_IMPLICIT_MAX_NODES",
+    )
+)
 """What the scheduler notes of its own work."""
 
 
@@ -71,7 +82,11 @@ def ports() -> dict[ClusterName, TransferPort]:
     """The ways of moving, as root; `close_ports` closes them."""
     return {
         name: SlurmTransfers(
-            name, slurm_conf=slurm_conf(name), our_uid=os.geteuid(), url=rest_url(name), state_dir=Path(STATE, name)
+            name,
+            slurm_conf=slurm_conf(name),
+            our_uid=os.geteuid(),
+            url=rest_url(name),
+            state_dir=Path(STATE, name),
         )
         for name in PLAIN
     }
@@ -130,6 +145,9 @@ def record(cluster: str, job: int) -> dict[str, Any]:
     older = json.loads(command(cluster, "scontrol", "show", "job", str(job), "--json=v0.0.42"))["jobs"][0]
     shown["shared"] = older.get("shared", [])
     shown["flags"] = sorted(set(shown["flags"]) - OWN_FLAGS)
+    if shown["max_nodes"]["number"] == shown["tasks"]["number"]:
+        # Until it has looked at a job, the scheduler notes that no more nodes than tasks are of use.
+        shown["max_nodes"] = shown["max_nodes"] | {"number": 0}
     return shown
 
 
@@ -140,20 +158,8 @@ def state_files(cluster: str, job: int) -> tuple[bytes, list[bytes]]:
     return (folder / "script").read_bytes(), [one for one in environment if not one.startswith(b"SLURM_CONF=")]
 
 
-def differences(cluster: str, moved: int, twin: int, seconds: float = 15) -> dict[str, tuple[Any, Any]]:
-    """Every field in which a moved job and a twin that was submitted there differ, and go on to differ.
-
-    Until the scheduler has looked at a job, slurmctld shows another max_nodes for it.
-    """
-    deadline = time.monotonic() + seconds
-    while found := _differences(cluster, moved, twin):
-        if time.monotonic() > deadline:
-            break
-        time.sleep(1)
-    return found
-
-
-def _differences(cluster: str, moved: int, twin: int) -> dict[str, tuple[Any, Any]]:
+def differences(cluster: str, moved: int, twin: int) -> dict[str, tuple[Any, Any]]:
+    """Every field in which a moved job and a twin that was submitted there differ."""
     one, other = record(cluster, moved), record(cluster, twin)
     own = (str(moved), str(twin))
     found = {
@@ -211,7 +217,8 @@ class Move:
 def fill(cluster: str, nodes: int, gpus: int) -> list[int]:
     """Occupy every GPU for an hour; the jobs' numbers."""
     jobs = [
-        int(command(cluster, "sbatch", "--parsable", "-D/tmp", "-o/dev/null", "-N1", "--exclusive", f"--gres=gpu:{gpus}",
+        int(command(cluster, "sbatch", "--parsable", "-D/tmp", "-o/dev/null", "-N1", "--exclusive",
+                    f"--gres=gpu:{gpus}",
                     "-t120", "--wrap=sleep 3600", user="bob"))
         for _ in range(nodes)
     ]  # fmt: skip

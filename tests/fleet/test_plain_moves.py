@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -33,10 +34,12 @@ JOBS = {
     "plain": Odd(),
     "wrapped in odd names": Odd(["-J", "odd name, \"x\" 'y'", "--comment", "a  b"], name="odd name.sh"),
     "arguments": Odd(arguments=["one", "two three", "", "it's", "--lr=0.1", "-O", "*"]),
-    "environment": Odd(env={"FOO": "a\nb c\nX=1", "BAR": 'x="y"', "EMPTY": "", "ÄÖ": "ü", "BASH_FUNC_f%%": "() { :\n}"}),
+    "environment": Odd(env={
+        "FOO": "a\nb c\nX=1", "BAR": 'x="y"', "EMPTY": "", "ÄÖ": "ü", "BASH_FUNC_f%%": "() { :\n}",
+    }),
     "sizes": Odd(["-N1-2", "-n4", "-c2", "--gpus=4", "--mem=4G", "-t30", "--time-min=10", "--mincpus=2"]),
-    "one node": Odd(["-N2", "--ntasks-per-node=3", "--gpus-per-node=2", "--mem-per-cpu=500", "--threads-per-core=1"]),
-    "paths": Odd(["-o", "out-%j.txt", "-e", "/tmp/err-%x.%j", "-i", "/dev/zero", "-D", "/tmp", "--open-mode=append"]),
+    "one node": Odd(["-N2", "--ntasks-per-node=3", "--gpus-per-node=2", "--mem-per-cpu=500"]),
+    "paths": Odd(["-o", "out-%j.txt", "-e", "/tmp/err-%x.%j", "-i", "/dev/zero", "-D/tmp", "--open-mode=append"]),
     "wishes": Odd([
         "--nice=7", "-q", "high", "-A", "physics", "--no-requeue", "--deadline=2030-01-01", "--signal=B:USR1@60",
         "--mail-type=END,FAIL", "--mail-user=ada@example.org", "--exclusive=user", "--extra=xx", "--wckey=w",
@@ -194,6 +197,11 @@ def test_a_copy_that_its_owner_releases_is_not_run_twice() -> None:
     fill(GAMMA, 1, 4)
 
 
+def ended(job: int) -> bool:
+    """It ran through."""
+    return bool(record(GAMMA, job)["job_state"] == ["COMPLETED"])
+
+
 def test_the_job_that_runs_sees_what_it_would_have_seen() -> None:
     script = "#!/bin/bash\nenv -0 > env.$SLURM_JOB_ID\nprintf '%s\\n' \"$@\" > args.$SLURM_JOB_ID\n"
     odd = Odd(script=script, name="look.sh", arguments=["a b", "", "ü"], env={"FOO": "x\ny=1", "BAR": "'\"$"})
@@ -203,9 +211,10 @@ def test_the_job_that_runs_sees_what_it_would_have_seen() -> None:
     command(GAMMA, "scancel", freed)
     home = Path("/home/ada")
     for number in (job, twin):
-        until(lambda number=number: record(GAMMA, number)["job_state"] == ["COMPLETED"], 60, f"{number}")  # type: ignore[misc]
+        until(partial(ended, number), 60, f"{number}")
     its_own = (
-        "SLURM_JOB", "SLURM_JOBID", "SLURM_JWT", "SLURM_CPU", "SLURM_TASK_PID", "SLURM_STEP", "HOSTNAME", "SLURM_NODE",
+        "SLURM_JOB", "SLURM_JOBID", "SLURM_JWT", "SLURM_CPU", "SLURM_TASK_PID", "SLURM_STEP", "HOSTNAME",
+        "SLURM_NODE",
         "SLURMD_", "SLURM_TOPOLOGY", "SLURM_PRIO", "TMPDIR", "SLURM_GTIDS", "SLURM_CONF=", "SLURM_SLUID",
     )  # fmt: skip
 

@@ -12,7 +12,7 @@ from slurm_evo.model import ClusterName, ClusterView
 from slurm_evo.slurm.transfer.image import JobImage, NotMovable
 
 _NOTHING: Mapping[str, str] = MappingProxyType({})
-_TRES = ("tres_per_job", "tres_per_node", "tres_per_socket", "tres_per_task", "tres_bind", "tres_freq")
+_TRES = ("tres_per_job", "tres_per_node", "tres_per_socket", "tres_per_task")
 _PATHS = ("current_working_directory", "standard_error", "standard_input", "standard_output")
 _GPU_TYPE = re.compile(r"(gres/gpu|gpu)[:=]([A-Za-z][\w.-]*)")
 
