@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from slurm_evo.config import Settings
-from slurm_evo.model import ClusterName, ClusterUnreachable, FleetView, JobKey, Placement, Plan
+from slurm_evo.model import ClusterName, ClusterUnreachable, FleetView, Hold, JobKey, Placement, Plan
 from slurm_evo.slurm.transfer import (
     ClusterTables,
     JobImage,
@@ -25,6 +25,7 @@ from slurm_evo.slurm.transfer import (
     TransferPort,
     translate,
 )
+from slurm_evo.slurm.transfer.image import COPY, mark_of
 from slurm_evo.store import JobMemory, Journal, Lease, TransferRecord
 
 AT_A_TIME = 4
@@ -151,6 +152,7 @@ def carry_on(
         StoreError: the journal failed.
     """
     open_now = list(journal.open_transfers())
+    open_now += orphans(view, open_now, ports)
     room = max(0, settings.transfers.max_at_once - len(open_now))
     begun = wanted[:room]
     known = journal.jobs([*(record.job for record in open_now), *(one.job for one in begun)])
@@ -171,6 +173,37 @@ def carry_on(
             memories[changed.key] = changed
     journal.remember(memories.values())
     return CarriedOn(steps, memories)
+
+
+def orphans(
+    view: FleetView, open_now: Sequence[TransferRecord], ports: Mapping[ClusterName, TransferPort]
+) -> list[TransferRecord]:
+    """Held copies whose move the journal does not know any more: taken up where either end can still be right.
+
+    In CANCEL the copy is released if we cancelled its original, and else cancelled.
+    """
+    known = {record.job for record in open_now}
+    found = []
+    for seen in view.seen if ports else ():
+        for job in seen.jobs:
+            told = mark_of(job.admin_comment, COPY) if job.waiting_here and job.hold is not Hold.NONE else None
+            if told is None:
+                continue
+            original = JobKey.parse(told)
+            if original in known or original.cluster not in ports:
+                continue
+            known.add(original)
+            move = Transfer(
+                job=original,
+                to=seen.cluster,
+                phase=Phase.CANCEL,
+                began=view.now,
+                phase_since=view.now,
+                copy=job.id,
+                why="a copy was found whose move is not in the journal",
+            )
+            found.append(_record(move, 0))
+    return found
 
 
 def _begin(

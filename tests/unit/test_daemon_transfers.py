@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from slurm_evo.config import Settings
-from slurm_evo.model import ClusterName, JobKey, JobState
+from slurm_evo.model import Answer, ClusterName, JobKey, JobState
 from slurm_evo.policy import Policy
 from slurm_evo.slurm.simulated import FleetSpec, SimulatedFleet, SimulatedPort, Submission, cluster_spec
 from slurm_evo.slurm.simulated.transfers import SimulatedTransfers
@@ -162,3 +162,23 @@ def test_no_more_moves_than_allowed_are_under_way_at_once(site: Site) -> None:
         site.fleet.submit(HERE, small(gpus=1))
     report, _ = site.run(wanted=settings(max_at_once=1))
     assert report.counts["transfers_under_way"] == 1
+
+
+def test_a_held_copy_that_the_journal_does_not_know_is_taken_away(site: Site) -> None:
+    key = site.fleet.submit(HERE, small())
+    way = SimulatedTransfers(site.fleet, THERE)
+    image = SimulatedTransfers(site.fleet, HERE).image(key.id)
+    assert way.submit(image).answer is Answer.DONE
+    site.run(wanted=settings(enabled=False))
+    assert site.fleet.controllers[THERE].records[key.id].ending == "CANCELLED"
+    assert site.fleet.controllers[HERE].records[key.id].state is JobState.PENDING
+
+
+def test_a_held_copy_whose_original_we_cancelled_is_released_though_the_journal_was_lost(site: Site) -> None:
+    key = site.fleet.submit(HERE, small())
+    here, there = (SimulatedTransfers(site.fleet, name) for name in (HERE, THERE))
+    there.submit(here.image(key.id))
+    here.cancel(key.id, JobKey(THERE, key.id))
+    site.run(wanted=settings(enabled=False))
+    site.fleet.advance_to_s(site.fleet.elapsed_s + 1200)
+    assert site.fleet.jobs[key].ending == "COMPLETED"

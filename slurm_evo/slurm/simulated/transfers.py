@@ -140,13 +140,15 @@ class SimulatedTransfers:
 
         return self._ask(ask)
 
-    def release(self, copy: int, of: JobKey, *, nice: int, site_factor: int) -> Replied:
+    def release(self, copy: int, of: JobKey, *, site_factor: int) -> Replied:
         """See TransferPort."""
 
         def ask() -> None:
-            if self._record(copy) is None:
+            record = self._record(copy)
+            if record is None:
                 raise ClusterRefused(self._name, "Invalid job id specified")
             self._mark(copy, FROM, of)
+            nice = record.nice
             self._fleet.release(self._name, copy)
             self._fleet.update(self._name, copy, nice=nice, site_factor=site_factor)
 

@@ -134,15 +134,9 @@ class Mover:
                 return port.cancel(move.job.id, JobKey(move.to, move.copy or move.job.id))
             case Ask.CANCEL_COPY:
                 return port.cancel(move.copy or move.job.id, None)
-        image = JobImage.from_json(move.image or {})
         if ask is Ask.SUBMIT:
-            return port.submit(image)
-        return port.release(
-            move.copy or move.job.id,
-            move.job,
-            nice=int(image.fields.get("nice", 0)),
-            site_factor=move.site_factor,
-        )
+            return port.submit(JobImage.from_json(move.image or {}))
+        return port.release(move.copy or move.job.id, move.job, site_factor=move.site_factor)
 
 
 def _goes_on(step: Step) -> bool:

@@ -73,8 +73,8 @@ class TransferPort(Protocol):
         """Cancel the job if it still waits; marked with where it went."""
         ...
 
-    def release(self, copy: int, of: JobKey, *, nice: int, site_factor: int) -> Replied:
-        """Release a copy, with its final mark, Nice and SiteFactor, in one update."""
+    def release(self, copy: int, of: JobKey, *, site_factor: int) -> Replied:
+        """Release a copy with its final mark, its own Nice (Slurm resets it) and a SiteFactor, in one update."""
         ...
 
     def close(self) -> None:

@@ -276,18 +276,20 @@ class SlurmTransfers:
             return Replied(Answer.UNKNOWN, failure.message)
         return self._post("job/submit", {"job": described})
 
-    def release(self, copy: int, of: JobKey, *, nice: int, site_factor: int) -> Replied:
+    def release(self, copy: int, of: JobKey, *, site_factor: int) -> Replied:
         """See TransferPort."""
         try:
             record = self._record(copy)
         except (ClusterUnreachable, ClusterRefused, AnswerUnreadable) as failure:
             return Replied(Answer.UNKNOWN, failure.message)
-        comment = str((record or {}).get("admin_comment") or "")
+        if record is None:
+            return Replied(Answer.GONE, "it is not listed any more")
+        comment = str(record.get("admin_comment") or "")
         return self._post(
             f"job/{copy}",
             {
                 "hold": False,
-                "nice": nice,
+                "nice": int(record.get("nice") or 0),
                 "site_factor": _SITE_FACTOR_OFFSET + site_factor,
                 "admin_comment": marked(comment, FROM, of),
             },
