@@ -154,7 +154,9 @@ def carry_on(
     open_now = list(journal.open_transfers())
     open_now += orphans(view, open_now, ports)
     room = max(0, settings.transfers.max_at_once - len(open_now))
-    begun = wanted[:room]
+    # A held copy takes no place yet that layer 1 could see: its destination gets no others meanwhile.
+    busy = {record.to for record in open_now}
+    begun = [one for one in wanted if one.to not in busy][:room]
     known = journal.jobs([*(record.job for record in open_now), *(one.job for one in begun)])
     records = open_now + [_begin(one, view, known, settings, clock()) for one in begun]
     if not records:
@@ -189,7 +191,10 @@ def orphans(
             told = mark_of(job.admin_comment, COPY) if job.waiting_here and job.hold is not Hold.NONE else None
             if told is None:
                 continue
-            original = JobKey.parse(told)
+            try:
+                original = JobKey.parse(told)
+            except ValueError:
+                continue
             if original in known or original.cluster not in ports:
                 continue
             known.add(original)

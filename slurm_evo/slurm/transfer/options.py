@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from slurm_evo.slurm.transfer.image import NotMovable
 
 _WORDS_OF_SHOWN = """
-account array batch begin chdir clusters comment constraint container contiguous core-spec cpus-per-gpu
+account array batch begin chdir comment constraint container contiguous core-spec cpus-per-gpu
 cpus-per-task deadline delay-boot dependency error exclude exclusive export export-file extra extra-node-info
 get-user-env gid gpu-bind gpu-freq gpus gpus-per-node gpus-per-socket gpus-per-task gres gres-flags hint hold
 ignore-pbs input job-name kill-on-invalid-dep licenses mail-type mail-user mcs-label mem mem-per-cpu
@@ -39,7 +39,7 @@ _SHORT = {
 }  # fmt: skip
 _WITHOUT_VALUE = frozenset("HkOQsvW")
 _WORDS_OF_VARIABLES = """
-ACCOUNT ARRAY_INX BATCH CLUSTERS CONSTRAINT CONTAINER CORE_SPEC CPUS_PER_GPU DEBUG DELAY_BOOT ERROR EXCLUSIVE
+ACCOUNT ARRAY_INX BATCH CONSTRAINT CONTAINER CORE_SPEC CPUS_PER_GPU DEBUG DELAY_BOOT ERROR EXCLUSIVE
 EXPORT GET_USER_ENV GPU_BIND GPU_FREQ GPUS GPUS_PER_NODE GPUS_PER_TASK GRES GRES_FLAGS HINT IGNORE_PBS INPUT
 JOB_NAME MEM_PER_CPU MEM_PER_GPU MEM_PER_NODE NO_REQUEUE OUTPUT PARTITION PROFILE QOS REQUEUE RESERVATION
 SPREAD_JOB THREAD_SPEC THREADS_PER_CORE TIMELIMIT TRES_BIND TRES_PER_TASK USE_MIN_NODES WCKEY
@@ -69,11 +69,15 @@ def unshown(submit_line: str, script: str, environment: Iterable[str]) -> dict[s
             found[name] = value
         elif name == "gres-flags" and value not in _GRES_FLAGS:
             refused.append(f"it was submitted with --gres-flags={value}, which no call of Slurm tells")
+        elif name == "clusters":
+            refused.append("its owner chose the cluster (--clusters)")
         elif name not in SHOWN:
             refused.append(f"it was submitted with --{name}, which no call of Slurm tells")
     for variable in environment:
         name = variable.partition("=")[0]
-        if name.startswith("SBATCH_") and name.removeprefix("SBATCH_") not in _VARIABLES:
+        if name in ("SBATCH_CLUSTERS", "SLURM_CLUSTERS"):
+            refused.append(f"its owner chose the cluster ({name})")
+        elif name.startswith("SBATCH_") and name.removeprefix("SBATCH_") not in _VARIABLES:
             refused.append(f"{name} was set, whose effect no call of Slurm tells")
     if refused:
         raise NotMovable(*dict.fromkeys(refused))

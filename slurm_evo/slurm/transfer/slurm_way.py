@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -118,6 +119,10 @@ class SlurmTransfers:
 
     def image(self, job: int) -> JobImage:
         """See TransferPort."""
+        with self._understood():
+            return self._image(job)
+
+    def _image(self, job: int) -> JobImage:
         record = self._record(job)
         if record is None or life_of(record) is not Life.WAITING:
             raise NotMovable("it no longer waits")
@@ -127,6 +132,10 @@ class SlurmTransfers:
 
     def original(self, job: int) -> Original:
         """See TransferPort."""
+        with self._understood():
+            return self._original(job)
+
+    def _original(self, job: int) -> Original:
         record = self._record(job)
         if record is None:
             return Original(life=Life.ENDED, cancelled_by_us=self._cancelled_by_us(job, None))
@@ -162,6 +171,10 @@ class SlurmTransfers:
 
     def copies(self, of: JobKey, image: JobImage | None, known: int | None) -> tuple[Copy, ...]:
         """See TransferPort."""
+        with self._understood():
+            return self._copies(of, image, known)
+
+    def _copies(self, of: JobKey, image: JobImage | None, known: int | None) -> tuple[Copy, ...]:
         if image is None:
             record = self._record(of.id)
             records = [] if record is None else [record]
@@ -176,6 +189,14 @@ class SlurmTransfers:
             if ours and state.split(" ")[0] not in ("PENDING", "RUNNING", "SUSPENDED"):
                 found.append(Copy(id=known, life=Life.ENDED, final=mark_of(noted, FROM) is not None))
         return tuple(found)
+
+    @contextmanager
+    def _understood(self) -> Iterator[None]:
+        """An answer that is not built as expected leaves this cluster alone; it ends no daemon."""
+        try:
+            yield
+        except (KeyError, TypeError, ValueError, AttributeError) as failure:
+            raise AnswerUnreadable(self._name, f"an answer was not understood ({failure!r})") from failure
 
     def _record(self, job: int) -> dict[str, Any] | None:
         ran = self._command("scontrol", "--local", "show", "job", str(job), "--json")
