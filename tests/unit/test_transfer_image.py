@@ -120,6 +120,8 @@ def test_what_cannot_be_carried_is_refused(changes: dict[str, Any], why: str) ->
     [
         ("sbatch -m cyclic job.sh", SCRIPT, [], "--distribution"),
         ("sbatch -Hk job.sh", SCRIPT, [], "--no-kill"),
+        ("sbatch -M delta job.sh", SCRIPT, [], "chose the cluster"),
+        ("sbatch job.sh", SCRIPT, ["SLURM_CLUSTERS=delta"], "chose the cluster"),
         ("sbatch --spank-thing=1 job.sh", SCRIPT, [], "--spank-thing"),
         ("sbatch job.sh", "#!/bin/sh\n#SBATCH --overcommit\n", [], "--overcommit"),
         ("sbatch job.sh", "#!/bin/sh\n\n# text\n#SBATCH -O # why\n", [], "--overcommit"),
