@@ -13,7 +13,7 @@ from slurm_evo.model import ClusterName, ClusterPort, Outcome
 from slurm_evo.policy import Policy
 from slurm_evo.slurm.transfer import TransferPort
 from slurm_evo.store import Journal, Lease
-from slurm_evo_daemon import report
+from slurm_evo_daemon import plugin_files, report
 from slurm_evo_daemon.act import act, recover
 from slurm_evo_daemon.decide import Decision, decide
 from slurm_evo_daemon.learning import RunningTimes
@@ -65,7 +65,8 @@ def cycle(
         known = recover(journal, known, clock)
     decision = decide(
         view, known, settings, policy, around.times,
-        rng=around.rng, stopwatch=around.stopwatch, moving=under_way(journal.open_transfers()),
+        rng=around.rng, stopwatch=around.stopwatch, inside=plugin_files.ranked_inside(settings, clock()),
+        moving=under_way(journal.open_transfers()),
     )  # fmt: skip
     if decision.plan is not None:
         journal.record_plan(number, decision.plan, weights=settings.objectives.as_mapping())
@@ -84,6 +85,7 @@ def cycle(
         carried = carry_on(
             decision.transfers, view, settings, ports=around.transfers, journal=journal, lease=lease, clock=clock
         )
+    unwritten = plugin_files.write(view, decision, settings, policy) if lease is not None else ()
     marks.append(around.stopwatch())
 
     # 4. Report. One line that says why, for the log and the journal.
@@ -92,6 +94,6 @@ def cycle(
     )
     counts = report.count(view, decision, outcomes) | carried.counts
     why = report.sentence(view, decision, counts, live=lease is not None)
-    why = "; ".join(filter(None, (why, carried.sentence)))
+    why = "; ".join(filter(None, (why, carried.sentence, *unwritten)))
     journal.end_cycle(number, now=clock(), seconds=seconds, counts=counts, sentence=why)
     return CycleReport(number, lease is not None, seconds, counts, why), decision

@@ -198,12 +198,11 @@ def _choices(knows: str, weights: str, most: int | None, longest: int | None) ->
     from slurm_evo.model import ConfigError
     from slurm_evo.trace.prepare import Choices, Knows, Weights
 
-    known = ["predicted", *Knows]
-    if knows not in known:
-        raise ConfigError(f"--knows: {knows!r} is none of {', '.join(known)}")
+    if knows not in list(Knows):
+        raise ConfigError(f"--knows: {knows!r} is none of {', '.join(Knows)}")
     if weights not in list(Weights):
         raise ConfigError(f"--weights: {weights!r} is none of {', '.join(Weights)}")
-    predicts = knows == "predicted"
+    predicts = knows == Knows.PREDICTED
     return (
         Choices(
             knows=Knows.LIMIT if predicts else Knows(knows),

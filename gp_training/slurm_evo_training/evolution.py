@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import math
 import multiprocessing
 import os
 import signal
@@ -161,7 +162,13 @@ class _Run:
                 for number in range(recipe.islands)
             ]
             jobs = [
-                (island.as_json(), asdict(recipe), recipe.migrate_every, [candidate_json(one) for one in arrived])
+                (
+                    island.as_json(),
+                    asdict(recipe),
+                    recipe.migrate_every,
+                    [candidate_json(one) for one in arrived],
+                    max(recipe.minutes * 60 - self.seconds, 0.0),
+                )
                 for island, arrived in zip(self.islands, arrivals, strict=True)
             ]
             found = self._work(place, advance_island, jobs)
@@ -352,9 +359,11 @@ def advance_island(
     recipe: dict[str, Any],
     generations: int,
     arrived: list[dict[str, Any]],
+    seconds: float = math.inf,
     evaluator: Evaluator | None = None,
 ) -> tuple[dict[str, Any], int]:
-    """Work of one island between two exchanges, as plain values."""
+    """Work of one island between two exchanges, as plain values; ends early after so many seconds."""
+    until = time.monotonic() + seconds
     here = evaluator or _HERE
     assert here is not None  # noqa: S101 - every worker is settled first
     before = here.simulated
@@ -364,6 +373,7 @@ def advance_island(
         here,
         generations,
         [candidate_of(one) for one in arrived],
+        late=lambda: time.monotonic() >= until,
     )
     return island.as_json(), here.simulated - before
 

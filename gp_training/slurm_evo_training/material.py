@@ -20,9 +20,10 @@ from slurm_evo.trace import Trace
 from slurm_evo.trace.capacity import Capacity
 from slurm_evo.trace.prepare import Choices, prepare
 from slurm_evo_training.fitness import Problem, Scene, metrics
-from slurm_evo_training.windows import Span, Split, scene, shaken, split
+from slurm_evo_training.windows import DAY_S, Span, Split, scene, shaken, split
 
 LEAST_JOBS = 200
+WARM_S = 2 * DAY_S
 LEAST_WAIT_S = 1.0
 """Mean wait under first come, first served below which there is no queue to learn from."""
 WeightOf = Callable[[str, str, str], float]
@@ -157,7 +158,8 @@ def parts(material: Material, rules: Rules, *, choose: float = 0.25, judge: floa
         TraceError: a window has no queue, so that there is nothing to learn.
     """
     jobs, cut = material.jobs, split(material.jobs, choose=choose, judge=judge)
-    short = busiest(jobs, cut.train, share=0.3)
+    waits = replay(jobs, material.fleet, Policy.parse("-runtime"), Race(), rules).start - jobs.submit
+    short = busiest(jobs, cut.train, np.maximum(waits, 0), share=0.3)
     long = round((cut.train.last_s - cut.train.first_s) * 0.8)
     halves = (
         Span(first_s=cut.train.first_s, last_s=cut.train.first_s + long),
@@ -184,8 +186,9 @@ def parts(material: Material, rules: Rules, *, choose: float = 0.25, judge: floa
 
 
 def warmed(span: Span) -> Span:
-    """A span with the tenth of its length before it, which fills the fleet."""
-    return Span(first_s=max(span.first_s - round((span.last_s - span.first_s) * 0.1), 0), last_s=span.last_s)
+    """A span with what comes before it and fills the fleet: two days, or a tenth of its length if that is more."""
+    before = max(WARM_S, round((span.last_s - span.first_s) * 0.1))
+    return Span(first_s=max(span.first_s - before, 0), last_s=span.last_s)
 
 
 def _late(jobs: Workload, span: Span, seed: int, name: str) -> Scene:
@@ -197,16 +200,16 @@ def _late(jobs: Workload, span: Span, seed: int, name: str) -> Scene:
     return replace(found, judged_s=(before, before + round(0.95 * length)))
 
 
-def busiest(jobs: Workload, span: Span, *, share: float) -> Span:
-    """The part of a span, so long a share of it, into which most GPU-seconds are submitted."""
+def busiest(jobs: Workload, span: Span, waits_s: NDArray[np.int64], *, share: float) -> Span:
+    """The part of a span, so long a share of it, whose jobs wait most, all together."""
     length = round((span.last_s - span.first_s) * share)
     starts = np.linspace(span.first_s, span.last_s - length, 20).astype(np.int64)
-    total = np.concatenate([[0.0], np.cumsum(jobs.gpus * jobs.runtime.astype(float))])
-    work = [
+    total = np.concatenate([[0.0], np.cumsum(waits_s.astype(float))])
+    waited = [
         total[np.searchsorted(jobs.submit, start + length)] - total[np.searchsorted(jobs.submit, start)]
         for start in starts
     ]
-    first = int(starts[int(np.argmax(work))])
+    first = int(starts[int(np.argmax(waited))])
     return Span(first_s=first, last_s=first + length)
 
 

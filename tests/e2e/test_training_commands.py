@@ -80,6 +80,9 @@ def test_promotion_and_rollback_move_along_the_stack(site: Site) -> None:
     site.policy("promote", second[:5])
     rows = json.loads(site.policy("list", "--json"))
     assert [row["id"] for row in rows if row["in_force"]] == [second]
+    assert f'id = "{second}"' in site.policy("export", second, "--lua")
+    assert f"id {second}" in site.policy("export", second, "--compact")
+    assert "two files" in site.policy("export", second, "--compact", "--lua", code=2)
     assert json.loads(site.policy("rollback", "--json"))["id"] == first
     assert json.loads(site.policy("rollback", "--json"))["id"] is None
     assert "no promoted policy" in site.policy("rollback", code=3)

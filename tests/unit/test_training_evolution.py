@@ -154,3 +154,11 @@ def test_evaluation_gives_every_policy_its_own_row():
     assert values.shape == (2, 2, 3)
     np.testing.assert_allclose(values[1], 1.0)
     assert values[0, 1, 0] != pytest.approx(1.0)
+
+
+def test_an_island_that_is_late_still_tries_what_people_wrote() -> None:
+    evaluator = Evaluator(problem=problem())
+    late = advance(Island.new(0, 5), SMALL, evaluator, 3, late=lambda: True)
+    assert late.generation == 1
+    assert late.tried == len(by_hand(int(evaluator.problem.fleet.gpus.sum())))
+    assert late.population
