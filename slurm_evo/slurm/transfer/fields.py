@@ -121,12 +121,13 @@ def description(record: Mapping[str, Any]) -> dict[str, Any]:
 def with_unshown(wished: dict[str, Any], found: Mapping[str, str]) -> dict[str, Any]:
     """Add what the record does not show: ``--signal`` and ``--open-mode`` (sbatch(1)).
 
-    A greatest number of nodes that nobody asked for is slurmctld's own, and goes.
+    A number of nodes that nobody asked for is slurmctld's own reckoning, and goes.
 
     Raises:
         NotMovable: a value that was not understood.
     """
     if "nodes" not in found:
+        wished.pop("minimum_nodes", None)
         wished.pop("maximum_nodes", None)
     if (mode := found.get("open-mode")) is not None:
         if mode.lower()[:1] not in ("a", "t"):
