@@ -15,6 +15,8 @@ from pathlib import Path
 from plain import PLAIN, STATE, leave_federation
 from real_world import command, rest_url, slurm_conf
 
+from slurm_evo.slurm.transfer import Phase
+
 USERS = ("ada", "bob", "cyd")
 
 
@@ -74,6 +76,19 @@ class PlainDaemon:
         """Run another command."""
         argv = [sys.executable, "-m", "slurm_evo_daemon", *words, "--config", str(self.config)]
         return subprocess.run(argv, capture_output=True, text=True, check=False)
+
+    def moves_open(self) -> int:
+        """How many moves have something left to do."""
+        return sum(number for phase, number in self.moves().items() if Phase(phase).open)
+
+    def reasons(self) -> dict[str, int]:
+        """Why moves were given up."""
+        query = "SELECT why, COUNT(*) FROM transfers WHERE phase = 'abandoned' GROUP BY why"
+        connection = sqlite3.connect(self.folder / "journal.sqlite")
+        try:
+            return dict(connection.execute(query).fetchall())
+        finally:
+            connection.close()
 
     def moves(self) -> Counter[str]:
         """How many moves are in which phase, by the journal."""

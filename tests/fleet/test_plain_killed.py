@@ -38,15 +38,18 @@ def test_twenty_deaths_during_moves(folder: Path) -> None:
     blockers = fill("delta", 2, 8)
     daemon = PlainDaemon(folder)
     daemon.configure()
-    submitted = submit_marked(60, rng, folder / "marks", sizes=(1, 2, 4), seconds=25)
+    daemon.run("plan")  # compiles what is compiled once
+    submitted = submit_marked(90, rng, folder / "marks", sizes=(1, 2, 4), seconds=25)
     time.sleep(6)  # slurmctld saves what it was told
     in_a_move = 0
     for _ in range(DEATHS):
         daemon.start()
-        time.sleep(rng.uniform(0.1, 5.0))
+        deadline = time.monotonic() + 30
+        while not daemon.moves_open() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        time.sleep(rng.uniform(0.0, 2.0))
         daemon.end(signal.SIGKILL)
-        moves = daemon.moves()
-        in_a_move += any(moves[phase.value] for phase in Phase if phase.open)
+        in_a_move += bool(daemon.moves_open())
     daemon.start()
     try:
         until(
@@ -61,6 +64,7 @@ def test_twenty_deaths_during_moves(folder: Path) -> None:
         daemon.end()
     found = runs(submitted, folder / "marks")
     print(f"deaths {DEATHS}, with moves open {in_a_move}; moves {dict(daemon.moves())}")
+    print(f"not moved: {daemon.reasons()}")
     print(f"ran at gamma: {sum(lines[0][0] == 'gamma' for lines in found.values() if lines)}")
     assert {job: len(lines) for job, lines in found.items() if len(lines) != 1} == {}
     assert in_a_move >= DEATHS // 2, "the deaths missed the moves"
