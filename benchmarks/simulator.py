@@ -3,8 +3,8 @@
     python benchmarks/simulator.py                   # 10 thousand and 100 thousand jobs
     python benchmarks/simulator.py --million         # and a million, with peak memory
 
-Peers from PyPI: SimPy, in the same run. AccaSim 1.1.3 does not import on Python newer than 3.9. hpcsim 0.3.1
-installs, but its job model cannot be fed these jobs (it derives running times from a model of training).
+Peers from PyPI: SimPy, in the same run. AccaSim 1.1.3 was not tried: it is reported not to import on Python newer
+than 3.9. hpcsim 0.3.1 installs; nobody has written a driver that feeds it these jobs, so it is not measured.
 
 "of ceiling" compares with prototypes that do nothing but replay (CEILING). "bare loop" is a bound measured in
 the same run: every end through the engine's own heap, every arrival looked at, and no scheduling at all.

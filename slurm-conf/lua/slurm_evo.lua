@@ -129,7 +129,9 @@ local function complain(why)
   why = tostring(why)
   if complained[why] then return end
   complained[why] = true
-  if slurm and slurm.log_info then slurm.log_info("slurm-evo: nothing is done: %s", why) end
+  -- sbatch shows its log to the submitting user, whom a broken file of the site's does not concern: -vv shows it
+  local log = slurm and (options.tell == nil and slurm.log_info or slurm.log_debug)
+  if log then log("slurm-evo: nothing is done: %s", why) end
 end
 
 -- The newest good policy and context; what cannot be read leaves the last good one in force.
@@ -389,13 +391,21 @@ local function about(seconds)
   return string.format("%d days", math.floor(seconds / 86400 + 0.5))
 end
 
+-- The least number in "2", "2-4" or "a100:2"; nil if there is none.
+local function count_of(text)
+  text = tostring(text or ""):gsub("^%a[^:]*:", "")
+  return tonumber((text:match("^(%d+)")))
+end
+
 local function tell(asked)
   if not options.tell then return end
   refresh()
   if not context or stays(asked.comment, asked.extra) then return end
+  local nodes = count_of(asked.nodes) or 1
+  local tasks = count_of(asked.ntasks) or nodes
   local gpus = math.max(
-    M.gpus_of(asked.gres), tonumber((tostring(asked.gpus or ""):match("(%d+)$"))) or 0,
-    tonumber((tostring(asked["gpus-per-node"] or ""):match("(%d+)$"))) or 0
+    M.gpus_of(asked.gres) * nodes, count_of(asked.gpus) or 0, (count_of(asked["gpus-per-node"]) or 0) * nodes,
+    (count_of(asked["gpus-per-task"]) or 0) * tasks
   )
   local best = M.start(gpus, context.starts)
   if not best then return end
@@ -406,6 +416,7 @@ end
 
 function M.hook_cli_filter(new)
   set_options(new)
+  options.tell = options.tell or false
   behind("slurm_cli_setup_defaults", function() end)
   behind("slurm_cli_pre_submit", tell)
   behind("slurm_cli_post_submit", function() end)

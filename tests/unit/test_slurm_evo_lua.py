@@ -169,6 +169,14 @@ def test_the_user_is_told_about_when(folder: Path, capfd: pytest.CaptureFixture[
     assert hook(runtime.table_from({"gres": "gpu:4"}), 0) == 0
     runtime.execute("io.stderr:flush()")
     assert capfd.readouterr().err == ("slurm-evo: a job of 4 GPUs would now start in about 14 minutes, on beta\n")
+    hook(runtime.table_from({"nodes": "2-4", "gpus-per-node": "a100:2"}), 0)
+    hook(runtime.table_from({"ntasks": "8", "gpus-per-task": "1"}), 0)
+    runtime.execute("io.stderr:flush()")
+    told = capfd.readouterr().err.splitlines()
+    assert [line.split(" would")[0] for line in told] == [
+        "slurm-evo: a job of 4 GPUs",
+        "slurm-evo: a job of 8 GPUs",
+    ]
     hook(runtime.table_from({"gres": "gpu:4", "comment": "slurm-evo:stay"}), 0)
     hook(runtime.table_from({"gres": "gpu:64"}), 0)
     assert capfd.readouterr().err == ""
