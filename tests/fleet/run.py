@@ -11,13 +11,13 @@ import subprocess
 import sys
 from pathlib import Path
 
-HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parent))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from testbed.fleet import Fleet
 from testbed.plugins import deliver
 from testbed.roots import RELEASES, VENV
 
+HERE = Path(__file__).resolve().parent
 PLUGIN = ("test_site_factor_plugin.py", "test_install_plugins.py")
 """Where Debian offers the source of Slurm, so that site_factor/evo can be built: trixie."""
 PLAIN = ("test_plain_moves.py", "test_plain_killed.py")
