@@ -34,7 +34,7 @@ from slurm_evo.sim.rules import Rules
 from slurm_evo.sim.workload import Workload
 from slurm_evo_training.choose import choose
 from slurm_evo_training.evolution import Evolved, evaluate, evolve, hypervolume
-from slurm_evo_training.fitness import Evaluator, Problem, Scene, outcome
+from slurm_evo_training.fitness import TAIL, Evaluator, Problem, Scene, outcome
 from slurm_evo_training.island import Recipe
 from slurm_evo_training.seeds import drawn
 
@@ -84,20 +84,20 @@ class Philly:
             judged_s=(round(judged[0] * DAY), round(judged[1] * DAY)),
         )
 
-    def problem(self, scenes: list[Scene]) -> Problem:
+    def problem(self, scenes: list[Scene], tail: float = 0.0) -> Problem:
         """Of these scenes, on the common fleet and rules."""
-        return Problem(scenes=tuple(scenes), fleet=self.fleet, rules=Rules.every_event())
+        return Problem(scenes=tuple(scenes), fleet=self.fleet, rules=Rules.every_event(), tail=tail)
 
 
 def problems(log: Philly) -> tuple[Problem, Problem, Problem]:
     """To train on, to choose on (jobs before the 11th fill the fleet and are not judged), to judge on."""
     train = [
         log.scene("2017-10-03", "2017-10-07", 11, (0.5, 3.5)),
-        log.scene("2017-10-02", "2017-10-12", 12, (0.0, 9.0)),
+        *(log.scene("2017-10-02", "2017-10-12", draw, (0.0, 9.0)) for draw in (12, 13)),
     ]
     choosing = [log.scene("2017-10-09", "2017-10-16", 21 + draw, (2.0, 7.0)) for draw in range(CHOOSE_DRAWS)]
     judging = [log.scene("2017-10-16", "2017-10-30", 101 + draw, (0.0, 14.0)) for draw in range(JUDGE_DRAWS)]
-    return log.problem(train), log.problem(choosing), log.problem(judging)
+    return log.problem(train, TAIL), log.problem(choosing, TAIL), log.problem(judging)
 
 
 def judged_baselines(problem: Problem) -> dict[str, list[float]]:
