@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from slurm_evo.config import Settings
-from slurm_evo.model import ClusterName, ClusterUnreachable, ConfigError
+from slurm_evo.model import ClusterName, ClusterUnreachable, ConfigError, TraceError
 from slurm_evo.slurm.connect import connect
 from slurm_evo.trace import Trace, read
 from slurm_evo.trace.capacity import Capacity, of_views
@@ -39,6 +39,7 @@ def ask(settings: Settings, *, days: float, runner: Run = run) -> list[Trace]:
     Raises:
         ConfigError: no real cluster is configured.
         ClusterUnreachable: sacct could not be asked; names the cluster.
+        TraceError: no cluster ran a job, or an answer cannot be read.
     """
     if settings.simulated:
         raise ConfigError("--from-slurmdbd needs clusters in the configuration; simulated ones have no history")
@@ -51,10 +52,15 @@ def ask(settings: Settings, *, days: float, runner: Run = run) -> list[Trace]:
         except (OSError, subprocess.SubprocessError) as failure:
             detail = (getattr(failure, "stderr", "") or str(failure)).strip()
             raise ClusterUnreachable(ClusterName(cluster.name), f"sacct could not be asked: {detail}") from failure
+        if len(text.splitlines()) < 2:  # the header alone: a cluster that ran nothing is no obstacle
+            continue
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder) / f"sacct of {cluster.name}"
             file.write_text(text, encoding="utf-8")
             found.append(read(file, form="sacct").trace)
+    if not found:
+        names = ", ".join(cluster.name for cluster in settings.clusters)
+        raise TraceError(f"sacct of {names} tells of no job in the last {days:g} days; give more with --days")
     return found
 
 
