@@ -11,8 +11,6 @@ as select/cons_tres does: a job of at most a node's devices on one node, larger 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -97,244 +95,18 @@ def forecast_many(
         (p, n) seconds from now, infinite where the job never starts; (p, n) cluster index, -1 where none.
     O(events × clusters × (depth + nodes)) for each candidate where most jobs do not fit; memory is taken once.
     """
+    from slurm_evo.sim.forecast_kernel import run
+
     shape = masks.shape
     first = np.searchsorted(devices.cluster, np.arange(devices.clusters + 1)).astype(np.int64)
     starts, where = np.full(shape, np.inf), np.full(shape, -1, np.int64)
     # Every job and node at the same time, at worst.
     parts = np.minimum(np.maximum(np.maximum(waiting.gpus, waiting.nodes), 1), max(devices.gpus.size, 1))
     room = releases.node.size + int(parts.sum())
-    _kernel()(
+    run(
         first, devices.kind, devices.gpus, devices.free_gpus, devices.free_cpus,
         releases.node, releases.gpus, releases.cpus, releases.end_s, releases.limit_s,
         waiting.gpus, waiting.kind, waiting.nodes, waiting.cpus, waiting.runtime_s, waiting.limit_s,
         np.ascontiguousarray(masks), depth, room, starts, where,
     )  # fmt: skip
     return starts, where
-
-
-@cache
-def _kernel() -> Any:
-    """Compiled on first use: numba costs 0.3 s to import."""
-    from numba import njit
-
-    @njit(cache=True, nogil=True)
-    def place(low, high, kind, free, cpus_free, want, each, count, cpus_each, out):  # type: ignore[no-untyped-def]
-        """Find nodes: the tightest for one, else the first ones. Indices go to ``out``; False if too few."""
-        found = 0
-        tightest = 1 << 60
-        for k in range(low, high):
-            if free[k] >= each and cpus_free[k] >= cpus_each and (want < 0 or kind[k] == want):
-                if count == 1:
-                    if free[k] < tightest:
-                        out[0], tightest, found = k, free[k], 1
-                else:
-                    out[found] = k
-                    found += 1
-                    if found == count:
-                        return True
-        return found == count
-
-    @njit(cache=True, nogil=True)
-    def insert(a, value, before, after, by, head):  # type: ignore[no-untyped-def]
-        """Put an allocation into a cluster's list, sorted by ``by``; returns the new head."""
-        last, here = -1, head
-        while here >= 0 and by[here] < value:
-            last, here = here, after[here]
-        before[a], after[a] = last, here
-        if here >= 0:
-            before[here] = a
-        if last < 0:
-            return a
-        after[last] = a
-        return head
-
-    @njit(cache=True, nogil=True)
-    def run(  # type: ignore[no-untyped-def]
-        first, kind, total, free_now, cpus_now,
-        rel_node, rel_gpus, rel_cpus, rel_end, rel_limit,
-        gpus, want, nodes, cpus, runtime, limit,
-        masks, depth, room, starts, where,
-    ):  # fmt: skip
-        clusters = first.size - 1
-        n = gpus.size
-        # How many nodes each job takes in each cluster, and how many devices on each; 0 where it never can.
-        counts = np.zeros((clusters, n), np.int64)
-        each_of = np.zeros((clusters, n), np.int64)
-        cpus_of = np.zeros((clusters, n), np.int64)
-        for c in range(clusters):
-            low, high = first[c], first[c + 1]
-            asked, largest, alike = -2, 0, 0
-            for j in range(n):
-                if want[j] != asked:
-                    asked, largest, alike = want[j], 0, 0
-                    for k in range(low, high):
-                        if asked < 0 or kind[k] == asked:
-                            alike += 1
-                            largest = max(largest, total[k])
-                if gpus[j] > 0 and largest == 0:
-                    continue
-                count = max(nodes[j], 1)
-                if gpus[j] > largest * count:
-                    count = (gpus[j] + largest - 1) // largest
-                if count > alike:
-                    continue
-                counts[c, j] = count
-                each_of[c, j] = (gpus[j] + count - 1) // count
-                cpus_of[c, j] = (cpus[j] + count - 1) // count
-        a_node = np.empty(room, np.int64)
-        a_gpus = np.empty(room, np.int64)
-        a_cpus = np.empty(room, np.int64)
-        a_end = np.empty(room, np.float64)
-        a_limit = np.empty(room, np.float64)
-        end_before = np.empty(room, np.int64)
-        end_after = np.empty(room, np.int64)
-        limit_before = np.empty(room, np.int64)
-        limit_after = np.empty(room, np.int64)
-        unused = np.empty(room, np.int64)
-        ends = np.empty(clusters, np.int64)
-        limits = np.empty(clusters, np.int64)
-        of_node = np.empty(kind.size, np.int64)
-        for c in range(clusters):
-            of_node[first[c] : first[c + 1]] = c
-        # Each cluster's queue: a chain through the jobs that name it.
-        heads = np.empty(clusters, np.int64)
-        chain = np.empty((clusters, n), np.int64)
-        out = np.empty(max(kind.size, 1), np.int64)
-        reserved = np.zeros(kind.size, np.bool_)
-        free = np.empty(kind.size, np.int64)
-        cpus_free = np.empty(kind.size, np.int64)
-        shadow_free = np.empty(kind.size, np.int64)
-        shadow_cpus = np.empty(kind.size, np.int64)
-        dirty = np.empty(clusters, np.bool_)
-        for candidate in range(masks.shape[0]):
-            mask, start, place_of = masks[candidate], starts[candidate], where[candidate]
-            for k in range(kind.size):
-                free[k], cpus_free[k] = free_now[k], cpus_now[k]
-            spare = 0
-            for a in range(room - 1, rel_node.size - 1, -1):
-                unused[spare] = a
-                spare += 1
-            for c in range(clusters):
-                ends[c], limits[c], heads[c], dirty[c] = -1, -1, -1, True
-            for a in range(rel_node.size):
-                a_node[a], a_gpus[a], a_cpus[a] = rel_node[a], rel_gpus[a], rel_cpus[a]
-                a_end[a], a_limit[a] = rel_end[a], rel_limit[a]
-                c = of_node[a_node[a]]
-                ends[c] = insert(a, a_end[a], end_before, end_after, a_end, ends[c])
-                limits[c] = insert(a, a_limit[a], limit_before, limit_after, a_limit, limits[c])
-            left = n
-            for c in range(clusters):
-                bit = np.uint64(1) << np.uint64(c)
-                for j in range(n - 1, -1, -1):
-                    if mask[j] & bit != 0:
-                        chain[c, j] = heads[c]
-                        heads[c] = j
-            now = 0.0
-            while left > 0:
-                for c in range(clusters):
-                    if not dirty[c]:
-                        continue
-                    dirty[c] = False
-                    low, high = first[c], first[c + 1]
-                    most = -1  # no node has more free devices, so what asks for more is passed by at once
-                    for k in range(low, high):
-                        most = max(most, free[k])
-                    blocked = False
-                    shadow = np.inf
-                    looked = 0
-                    last, j = -1, heads[c]
-                    while j >= 0:
-                        if start[j] != np.inf:  # another cluster was first: out of this chain
-                            j = chain[c, j]
-                            if last < 0:
-                                heads[c] = j
-                            else:
-                                chain[c, last] = j
-                            continue
-                        if blocked:
-                            looked += 1
-                            if looked > depth:
-                                break
-                        each, count, cpus_each = each_of[c, j], counts[c, j], cpus_of[c, j]
-                        fits = 0 < count and each <= most and place(
-                            low, high, kind, free, cpus_free, want[j], each, count, cpus_each, out
-                        )
-                        if fits and blocked and now + limit[j] > shadow:
-                            # It would still run when the reservation begins: only beside the reserved nodes.
-                            for k in range(low, high):
-                                shadow_free[k] = -1 if reserved[k] else free[k]
-                            fits = place(
-                                low, high, kind, shadow_free, cpus_free, want[j], each, count, cpus_each, out
-                            )
-                        if fits:
-                            for i in range(count):
-                                k = out[i]
-                                free[k] -= each
-                                cpus_free[k] -= cpus_each
-                                spare -= 1
-                                a = unused[spare]
-                                a_node[a], a_gpus[a], a_cpus[a] = k, each, cpus_each
-                                a_end[a], a_limit[a] = now + runtime[j], now + limit[j]
-                                ends[c] = insert(a, a_end[a], end_before, end_after, a_end, ends[c])
-                                limits[c] = insert(a, a_limit[a], limit_before, limit_after, a_limit, limits[c])
-                            most = -1
-                            for k in range(low, high):
-                                most = max(most, free[k])
-                            start[j], place_of[j] = now, c
-                            left -= 1
-                            continue  # the chain drops it
-                        if not blocked and count > 0:
-                            # The first blocked job: when will it fit, if everything runs to its limit, and where?
-                            for k in range(low, high):
-                                shadow_free[k], shadow_cpus[k] = free[k], cpus_free[k]
-                                reserved[k] = False
-                            a = limits[c]
-                            while a >= 0 and not blocked:
-                                instant = a_limit[a]
-                                enough = False
-                                while a >= 0 and a_limit[a] == instant:
-                                    k = a_node[a]
-                                    shadow_free[k] += a_gpus[a]
-                                    shadow_cpus[k] += a_cpus[a]
-                                    enough |= shadow_free[k] >= each and shadow_cpus[k] >= cpus_each
-                                    a = limit_after[a]
-                                # Only what a release made large enough can make room.
-                                if enough:
-                                    blocked = place(
-                                        low, high, kind, shadow_free, shadow_cpus,
-                                        want[j], each, count, cpus_each, out,
-                                    )  # fmt: skip
-                                    shadow = max(instant, now)
-                            if blocked:
-                                for i in range(count):
-                                    reserved[out[i]] = True
-                            # Else it can never start here and holds nobody up.
-                        last, j = j, chain[c, j]
-                # On to the next end.
-                following = np.inf
-                for c in range(clusters):
-                    if ends[c] >= 0:
-                        following = min(following, a_end[ends[c]])
-                if following == np.inf:
-                    break
-                now = max(now, following)
-                for c in range(clusters):
-                    while ends[c] >= 0 and a_end[ends[c]] <= now:
-                        a = ends[c]
-                        free[a_node[a]] += a_gpus[a]
-                        cpus_free[a_node[a]] += a_cpus[a]
-                        dirty[c] = True
-                        ends[c] = end_after[a]
-                        if ends[c] >= 0:
-                            end_before[ends[c]] = -1
-                        back, ahead = limit_before[a], limit_after[a]
-                        if ahead >= 0:
-                            limit_before[ahead] = back
-                        if back >= 0:
-                            limit_after[back] = ahead
-                        else:
-                            limits[c] = ahead
-                        unused[spare] = a
-                        spare += 1
-
-    return run
