@@ -28,7 +28,7 @@ Weight = Annotated[float, Field(ge=0)]
 
 
 class _Topic(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class CycleSettings(_Topic):
@@ -39,7 +39,7 @@ class CycleSettings(_Topic):
     dry_run: bool = False
     """Decide and explain, send nothing."""
     lease_s: Annotated[float, Field(gt=0)] = 120.0
-    """How long a silent daemon keeps others from acting; at least two periods."""
+    """Seconds a silent daemon keeps others from acting; at least two periods."""
 
 
 class StoreSettings(_Topic):
@@ -64,6 +64,12 @@ class ObjectiveSettings(_Topic):
     """Maximum weighted queuing time; half, since a single job decides it."""
     utilization: Weight = 0.5
     """GPU-time utilization."""
+
+    @model_validator(mode="after")
+    def _something_matters(self) -> Self:
+        if not (self.average_wait or self.maximum_wait or self.utilization):
+            raise ValueError("one of average_wait, maximum_wait and utilization must be above 0")
+        return self
 
     def as_mapping(self) -> dict[str, float]:
         """By objective name."""
@@ -207,8 +213,8 @@ class ClusterSettings(_Topic):
     def _rest_is_complete(self) -> Self:
         if self.way == "rest" and not (self.url and self.token_file and self.user):
             raise ValueError("way = 'rest' needs url, token_file and user")
-        if self.way != "rest" and (self.url or self.token_file):
-            raise ValueError(f"url and token_file belong to way = 'rest', not {self.way!r}")
+        if self.way != "rest" and (self.url or self.token_file or self.user):
+            raise ValueError(f"url, token_file and user belong to way = 'rest', not {self.way!r}")
         return self
 
 
@@ -237,11 +243,29 @@ class Settings(_Topic):
         ways = {cluster.way == "simulated" for cluster in self.clusters}
         if len(ways) > 1:
             raise ValueError("simulated and real clusters cannot be mixed")
+        self._check_each_cluster_has_its_own_door()
         if self.cycle.lease_s < 2 * self.cycle.period_s:
             raise ValueError(
                 "cycle.lease_s must be at least twice cycle.period_s, or the lease runs out in between"
             )
+        if self.optimizer.budget_s >= self.cycle.period_s:
+            raise ValueError("optimizer.budget_s must be below cycle.period_s: the search is one part of a cycle")
         return self
+
+    def _check_each_cluster_has_its_own_door(self) -> None:
+        """A slurm.conf or a slurmrestd leads to one cluster: two names for it would count its jobs twice."""
+        doors: dict[str, str] = {}
+        for cluster in self.clusters:
+            if cluster.way == "simulated":
+                continue
+            key = "url" if cluster.way == "rest" else "slurm_conf"
+            door = str(getattr(cluster, key)).rstrip("/")
+            if door in doors:
+                raise ValueError(
+                    f"the clusters {doors[door]} and {cluster.name} have the same {key} {hidden(door)}: "
+                    "each needs its own"
+                )
+            doors[door] = cluster.name
 
     @property
     def simulated(self) -> bool:
@@ -300,20 +324,22 @@ def load(path: Path | None = None, env: Mapping[str, str] = os.environ) -> Setti
     """
     file = find(path, env)
     given = _read(file)
+    variables: dict[tuple[str, ...], str] = {}
     for variable, keys, value in _from_environment(env):
         _put(given, keys, value, variable)
+        variables[keys] = variable
     try:
         return Settings.model_validate(given)
     except ValidationError as failure:
-        raise ConfigError(_explain(failure, file)) from failure
+        raise ConfigError(_explain(failure, file, variables)) from failure
 
 
 def effective(
     settings: Settings, path: Path | None = None, env: Mapping[str, str] = os.environ
 ) -> list[Effective]:
-    """Every setting with its value and its source, in the order of the documentation."""
+    """Every setting with its value and its source, in the order of the documentation; passwords are hidden."""
     file = find(path, env)
-    in_file = set(_leaves(_read(file)))
+    in_file = {keys for keys, value in _leaves_of(_read(file)) if value != {}}
     in_env = {keys: variable for variable, keys, _ in _from_environment(env)}
     rows = []
     for keys, value in _leaves_of(settings.model_dump(mode="json")):
@@ -323,8 +349,22 @@ def effective(
         for known, variable in in_env.items():
             if keys[: len(known)] == known:
                 source = variable
-        rows.append(Effective(".".join(keys), value, source))
+        rows.append(Effective(".".join(keys), _without_passwords(keys[-1], value), source))
     return rows
+
+
+def hidden(url: str) -> str:
+    """A URL without its password, whether before the host or among the options."""
+    before_host = re.sub(r"^([^:/]+://[^:/@]*):.*@", r"\1:***@", url)
+    return re.sub(r"([?&][^=&]*pass[^=&]*=)[^&]*", r"\1***", before_host, flags=re.IGNORECASE)
+
+
+def _without_passwords(key: str, value: Any) -> Any:
+    if isinstance(value, list):
+        return [_without_passwords(key, one) for one in value]
+    if isinstance(value, Mapping):
+        return {name: _without_passwords(name, one) for name, one in value.items()}
+    return hidden(value) if key == "url" else value
 
 
 def _read(file: Path | None) -> dict[str, Any]:
@@ -344,7 +384,10 @@ def _from_environment(env: Mapping[str, str]) -> Iterator[tuple[str, tuple[str, 
     """SLURM_EVO_TOPIC__KEY=value; the value is read as TOML where it is TOML, else as text."""
     topics = set(Settings.model_fields)
     for variable, text in sorted(env.items()):
-        if not variable.startswith(PREFIX) or "__" not in variable:
+        if not variable.startswith(PREFIX):
+            continue
+        if "__" not in variable:
+            _refuse_one_underscore(variable, topics)
             continue
         keys = tuple(variable.removeprefix(PREFIX).lower().split("__"))
         if keys[0] not in topics:
@@ -356,17 +399,23 @@ def _from_environment(env: Mapping[str, str]) -> Iterator[tuple[str, tuple[str, 
         yield variable, keys, value
 
 
+def _refuse_one_underscore(variable: str, topics: set[str]) -> None:
+    """SLURM_EVO_CYCLE_PERIOD_S looks like a setting and would be ignored."""
+    name = variable.removeprefix(PREFIX).lower()
+    for topic in topics:
+        if name == topic:
+            raise ConfigError(f"{variable}: sets a whole topic; write {variable}__KEY for one key of it")
+        if name.startswith(topic + "_"):
+            meant = f"{PREFIX}{topic}__{name.removeprefix(topic + '_')}".upper()
+            raise ConfigError(f"{variable}: needs two underscores after the topic; did you mean {meant}?")
+
+
 def _put(given: dict[str, Any], keys: tuple[str, ...], value: Any, variable: str) -> None:
     for key in keys[:-1]:
         given = given.setdefault(key, {})
         if not isinstance(given, dict):
             raise ConfigError(f"{variable}: {key} holds no keys")
     given[keys[-1]] = value
-
-
-def _leaves(given: Mapping[str, Any], above: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
-    for keys, _ in _leaves_of(given, above):
-        yield keys
 
 
 def _leaves_of(given: Mapping[str, Any], above: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
@@ -377,12 +426,13 @@ def _leaves_of(given: Mapping[str, Any], above: tuple[str, ...] = ()) -> Iterato
             yield (*above, key), value
 
 
-def _explain(failure: ValidationError, file: Path | None) -> str:
+def _explain(failure: ValidationError, file: Path | None, variables: Mapping[tuple[str, ...], str]) -> str:
     """One sentence for each problem, with its key and, for a misspelt one, the likely right one."""
-    where = f"{file}: " if file else ""
     lines = []
     for problem in failure.errors():
         keys = problem["loc"]
+        said_by = next((name for known, name in variables.items() if keys[: len(known)] == known), file)
+        where = f"{said_by}: " if said_by else ""
         name = ".".join(str(key) for key in keys) or "the configuration"
         if problem["type"] == "extra_forbidden":
             lines.append(f"{where}unknown key {name}{_did_you_mean(str(keys[-1]), _known_keys(keys[:-1]))}")

@@ -22,11 +22,12 @@ def configure(stream: TextIO | None = None, *, json: bool | None = None) -> Any:
         structlog.contextvars.merge_contextvars,
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
-        structlog.processors.format_exc_info,
     ]
-    last: Any = structlog.processors.JSONRenderer() if as_json else structlog.dev.ConsoleRenderer(colors=False)
+    # A plain traceback: the default one prints local variables, and passwords with them.
+    readable = structlog.dev.ConsoleRenderer(colors=False, exception_formatter=structlog.dev.plain_traceback)
+    as_lines = [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
     structlog.configure(
-        processors=[*shared, last],
+        processors=[*shared, *(as_lines if as_json else [readable])],
         wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
         logger_factory=structlog.WriteLoggerFactory(file=out),
         cache_logger_on_first_use=False,

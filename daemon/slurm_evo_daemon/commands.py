@@ -3,25 +3,14 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from slurm_evo.cli.options import ConfigOption, JsonOption
+
 if TYPE_CHECKING:
     from slurm_evo_daemon.demo import Contestant
-
-ConfigOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--config",
-        "-c",
-        envvar="SLURM_EVO_CONFIG",
-        show_default=False,
-        help="The TOML file; without one /etc/slurm-evo/slurm-evo.toml, else simulated clusters.",
-    ),
-]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
 
 
 def register(app: typer.Typer) -> None:
@@ -104,12 +93,12 @@ def daemon(
     from slurm_evo import telemetry
     from slurm_evo.config import load as load_settings
     from slurm_evo_daemon.loop import InForce, Signals, run
-    from slurm_evo_daemon.site import at_site, holder, policy_of
+    from slurm_evo_daemon.site import alone, at_site, holder, policy_of
 
     log = telemetry.configure()
     signals = Signals()
     signals.install()
-    with at_site(config) as (around, force):
+    with alone(load_settings(config)), at_site(config) as (around, force):
 
         def read_again() -> InForce:
             return InForce(_dry(load_settings(config), dry_run), force.policy)
@@ -278,10 +267,13 @@ def withdraw(
     if as_json:
         typer.echo(json.dumps(rows))
         return
+    if not rows:
+        typer.echo("Nothing to put back: every pending job is as its user left it.")
+        return
     from rich.console import Console
 
     from slurm_evo_daemon.screens import history_table
 
     Console().print(history_table(rows))
-    if not really and rows:
+    if not really:
         typer.echo("Nothing was sent. Add --really to send it.")

@@ -6,7 +6,7 @@ import signal
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, Protocol
 
 from slurm_evo.config import Settings
@@ -16,6 +16,11 @@ from slurm_evo.store import Lease
 from slurm_evo_daemon.cycle import Surroundings, cycle
 from slurm_evo_daemon.notify import notify
 from slurm_evo_daemon.report import CycleReport
+
+TIDY_S = 3600.0
+"""How often the journal is tidied."""
+FORGET_AFTER = timedelta(days=7)
+"""A job that no cluster listed for this long is gone: memories of waiting jobs are refreshed every hour."""
 
 
 class Log(Protocol):
@@ -83,7 +88,7 @@ def run(
         on_report: told of every cycle, for a screen.
     """
     lease: Lease | None = None
-    due = around.stopwatch()
+    due, tidied = around.stopwatch(), -TIDY_S
     notify("READY=1")
     while not signals.stop.is_set():
         if signals.reload.is_set():
@@ -106,6 +111,9 @@ def run(
             log.warning("lease.lost", why=str(lost))
         except StoreError as failure:
             log.warning("cycle.held", why=f"nothing is done without the journal: {failure}")
+        if around.stopwatch() - tidied >= TIDY_S:
+            tidied = around.stopwatch()
+            _tidy(around, settings, log)
         due = max(due + settings.cycle.period_s, around.stopwatch())
         signals.wake.wait(due - around.stopwatch())
         signals.wake.clear()
@@ -115,6 +123,19 @@ def run(
             around.journal.release(lease, now=around.clock())
         except StoreError as failure:
             log.warning("lease.kept", why=f"it runs out by itself: {failure}")
+
+
+def _tidy(around: Surroundings, settings: Settings, log: Log) -> None:
+    """Drop what is older than ``store.keep_days``, and jobs that left the queues long ago."""
+    try:
+        oldest = around.clock() - timedelta(days=settings.store.keep_days)
+        dropped = around.journal.prune(older_than=oldest)
+        forgotten = around.journal.forget(unseen_since=around.clock() - FORGET_AFTER)
+    except StoreError as failure:
+        log.warning("journal.untidied", why=str(failure))
+        return
+    if dropped or forgotten:
+        log.info("journal.tidied", cycles=dropped, jobs=forgotten)
 
 
 def hold(around: Surroundings, lease: Lease | None, holder: str, length_s: float) -> Lease | None:

@@ -161,7 +161,8 @@ def _heal(
 ) -> Step:
     """Unpin a sibling that Slurm made with a fixed priority; leave one that an administrator fixed."""
     waiting = [record for record in job.records if record.waiting_here]
-    pinned = [record for record in waiting if record.direct_priority]
+    # Slurm re-sends siblings after a hold and release with their Nice lost, though not pinned (seen on 26.05).
+    pinned = [record for record in waiting if record.direct_priority or record.nice != origin.nice]
     if not pinned:
         return Step(memory)
     if not memory.moves:

@@ -21,30 +21,26 @@ if TYPE_CHECKING:
     from slurm_evo_daemon.demo import Contestant
 
 
-def duration(seconds: float) -> str:
-    """For a table: minutes under two hours, else hours."""
-    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
-
-
 def contest_table(found: Sequence[Contestant], *, jobs: int, days: float, load: float, seed: int) -> Table:
     """Waits and utilization of each way to run the same workload."""
     title = f"{jobs} jobs in {days:g} days on 4 simulated clusters, load {load:g}, seed {seed}"
     table = Table(title=title, title_justify="left")
-    table.add_column("")
-    for column in ("average weighted wait", "maximum weighted wait", "mean wait", "p95 wait", "GPU use"):
+    table.add_column("waits in hours", no_wrap=True)
+    for column in ("average, weighted", "maximum, weighted", "mean", "p95", "GPU use"):
         table.add_column(column, justify="right")
     for contestant in found:
         metrics = contestant.metrics
         table.add_row(
             contestant.name,
-            duration(metrics.average_wait_s),
-            duration(metrics.maximum_wait_s),
-            duration(metrics.mean_wait_s),
-            duration(metrics.p95_wait_s),
+            f"{metrics.average_wait_s / 3600:.1f}",
+            f"{metrics.maximum_wait_s / 3600:.1f}",
+            f"{metrics.mean_wait_s / 3600:.1f}",
+            f"{metrics.p95_wait_s / 3600:.1f}",
             f"{metrics.utilization:.1%}",
             style="bold" if contestant is found[-1] else "",
         )
     last = found[-1]
+    table.caption_justify = "left"
     table.caption = f"slurm-evo changed {last.moves} viable sets and set {last.updates} priorities"
     return table
 

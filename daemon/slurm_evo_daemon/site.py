@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import socket
 import time
@@ -81,6 +82,27 @@ def at_site(config: Path | None) -> Iterator[tuple[Surroundings, InForce]]:
         finally:
             for port in ports.values():
                 port.close()
+
+
+@contextmanager
+def alone(settings: Settings) -> Iterator[None]:
+    """Hold ``daemon.lock`` in the state folder: a second daemon with the same name would share our lease.
+
+    Raises:
+        StoreError: a daemon runs with this state folder, or the lock cannot be made.
+    """
+    path = settings.state_dir / "daemon.lock"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o750)
+        lock = path.open("a")
+    except OSError as failure:
+        raise StoreError(f"{path} cannot be opened: {failure.strerror or failure}") from failure
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as failure:
+            raise StoreError(f"{path} is held: a daemon with this state folder runs already") from failure
+        yield
 
 
 def holder(settings: Settings) -> str:

@@ -7,8 +7,8 @@ or the journal could not be reached; 130 interrupted.
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from importlib.metadata import entry_points
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -24,18 +24,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     add_completion=False,
 )
-
-ConfigOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--config",
-        "-c",
-        envvar="SLURM_EVO_CONFIG",
-        help="The TOML file; without one /etc/slurm-evo/slurm-evo.toml, else simulated clusters.",
-        show_default=False,
-    ),
-]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
 
 
 def _version(wanted: bool) -> None:
@@ -64,21 +52,23 @@ def exit_code(error: SlurmEvoError) -> int:
     return 3 if isinstance(error, ClusterError | StoreError) else 1
 
 
-def build() -> typer.Typer:
-    """The whole command, with what the installed rooms add."""
-    from slurm_evo.cli import config, doctor
+def build(*rooms: Callable[[typer.Typer], None]) -> typer.Typer:
+    """The whole command, with what ``rooms`` and the installed rooms add."""
+    from slurm_evo.cli.config import app as config
+    from slurm_evo.cli.doctor import doctor
 
-    app.add_typer(config.app, name="config")
-    app.command("doctor")(doctor.doctor)
-    for point in sorted(entry_points(group="slurm_evo.commands"), key=lambda found: found.name):
-        point.load()(app)
+    app.add_typer(config, name="config")
+    app.command("doctor")(doctor)
+    points = sorted(entry_points(group="slurm_evo.commands"), key=lambda found: found.name)
+    for room in dict.fromkeys([*rooms, *(point.load() for point in points)]):
+        room(app)
     return app
 
 
-def main() -> None:
+def main(*rooms: Callable[[typer.Typer], None]) -> None:
     """Run the command; known errors end as one sentence on standard error."""
     try:
-        build()()
+        build(*rooms)()
     except SlurmEvoError as error:
         typer.secho(f"slurm-evo: {error}", fg="red", err=True)
         sys.exit(exit_code(error))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import typer
 
-from slurm_evo.cli.app import ConfigOption, JsonOption
+from slurm_evo.cli.options import ConfigOption, JsonOption
 
 app = typer.Typer(help="Check the configuration.", no_args_is_help=True, rich_markup_mode="markdown")
 

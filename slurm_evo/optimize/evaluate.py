@@ -9,31 +9,43 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slurm_evo.model import Scores
+from slurm_evo.optimize.futures import Future, futures
 from slurm_evo.optimize.queue import Queue
 from slurm_evo.sim.forecast import FloatArray, IntArray, MaskArray, forecast_many
 
 LEAST_HORIZON_S = 3600.0
 AVERAGE, MAXIMUM, IDLE, MOVES = range(4)
 """Columns of `Judged.values`; less is better in each."""
-CHUNK_ROWS = 20_000
-"""Jobs times candidates forecast in one call, so that a search looks at its clock several times a second."""
+CHUNK_ROWS = 6_000
+"""Jobs times candidates judged in one call, so that a search looks at its clock several times a second."""
 
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """p candidates with their forecasts."""
+    """p candidates with their forecasts in f futures."""
 
     masks: MaskArray
     """(p, n) uint64."""
     starts_s: FloatArray
-    """(p, n) seconds from now; infinite where the job does not start."""
+    """(p, f, n) seconds from now, the expected future first; infinite where the job does not start."""
     where: IntArray
-    """(p, n) index of the cluster, -1 where none."""
+    """(p, n) index of the cluster in the expected future, -1 where none."""
     values: FloatArray
-    """(p, 4): average and maximum weighted wait [s], 1 - utilization, jobs changed."""
+    """(p, f, 4): average and maximum weighted wait [s], 1 - utilization, jobs changed."""
 
     def __len__(self) -> int:
         return len(self.values)
+
+    @property
+    def means(self) -> FloatArray:
+        """(p, 4) values, each the mean over the futures."""
+        means: FloatArray = self.values.mean(axis=1)
+        return means
+
+    @property
+    def moves(self) -> IntArray:
+        """(p,) how many jobs change."""
+        return self.values[:, 0, MOVES].astype(np.int64)
 
     def only(self, rows: slice | NDArray[np.int64]) -> Judged:
         """Some of them: indices or a slice."""
@@ -52,20 +64,22 @@ class Judged:
             np.concatenate((self.values, other.values)),
         )
 
-    def scores(self, row: int = 0) -> Scores:
-        """One candidate's objectives by name."""
-        average, maximum, idle, moves = self.values[row].tolist()
-        return Scores(average, maximum, 1.0 - idle, int(moves))
-
     @property
-    def moves(self) -> int:
-        """How many jobs the first candidate changes."""
-        return int(self.values[0, MOVES])
+    def scores(self) -> list[Scores]:
+        """The means by name."""
+        return [
+            Scores(average, maximum, 1.0 - idle, round(moves))
+            for average, maximum, idle, moves in self.means.tolist()
+        ]
 
 
 @dataclass(slots=True)
 class Judge:
     """Evaluates candidates of one queue.
+
+    Jobs rarely run to their limits, and nobody knows how long they will: a plan that is good only if all do
+    is no good plan. So each candidate meets the same few futures: one in which every running time is as
+    expected, and others in which each is a random share of the limit.
 
     The horizon for utilization, and the wait of a job that never starts, are taken from «change nothing», so
     that all candidates are measured alike.
@@ -73,81 +87,104 @@ class Judge:
 
     queue: Queue
     depth: int = 200
+    samples: int = 2
+    """Futures besides the expected one."""
+    seed: int = 0
     evaluations: int = 0
+    """Candidates judged so far."""
     nothing: Judged = field(init=False)
     horizon_s: float = field(init=False, default=LEAST_HORIZON_S)
+    _futures: list[Future] = field(init=False)
 
     def __post_init__(self) -> None:
+        self._futures = futures(self.queue, self.samples, np.random.default_rng(self.seed))
         masks = self.queue.viable[None, :]
-        starts, where = self._forecast(masks)
+        starts, _ = self._forecast(masks, self._futures[0])
         started = starts[np.isfinite(starts)]
         if started.size:
             self.horizon_s = max(float(np.quantile(started, 0.9)), LEAST_HORIZON_S)
-        self.nothing = Judged(masks, starts, where, self._values(masks, starts, where))
+        self.nothing = self(masks)
 
     def __call__(self, masks: MaskArray) -> Judged:
-        """Judge candidates: (p, n) masks, or (n,) for one."""
+        """Judge p candidates: (p, n) masks, or (n,) for one."""
         masks = np.atleast_2d(masks)
-        starts, where = self._forecast(masks)
-        return Judged(masks, starts, where, self._values(masks, starts, where))
+        self.evaluations += len(masks)
+        told = [self._forecast(masks, future) for future in self._futures]
+        values = [
+            self._values(starts, where >= 0, future)
+            for (starts, where), future in zip(told, self._futures, strict=True)
+        ]
+        stacked = np.stack(values, axis=1)
+        stacked[..., MOVES] = (masks != self.queue.viable).sum(axis=1)[:, None]
+        return Judged(masks, np.stack([starts for starts, _ in told], axis=1), told[0][1], stacked)
+
+    @property
+    def ideal(self) -> FloatArray:
+        """(1, f, 4): as if every job started now; no candidate can be better in any objective."""
+        starts = np.zeros((1, len(self.queue.keys)))
+        runs = np.ones(starts.shape, np.bool_)
+        return np.stack([self._values(starts, runs, future) for future in self._futures], axis=1)
 
     @property
     def chunk(self) -> int:
         """How many candidates to judge in one call where time is short."""
         return max(1, CHUNK_ROWS // max(1, len(self.queue.keys)))
 
-    def _forecast(self, masks: MaskArray) -> tuple[FloatArray, IntArray]:
-        self.evaluations += len(masks)
-        queue = self.queue
-        return forecast_many(queue.devices, queue.releases, queue.waiting, masks, depth=self.depth)
+    def _forecast(self, masks: MaskArray, future: Future) -> tuple[FloatArray, IntArray]:
+        return forecast_many(self.queue.devices, future.releases, future.waiting, masks, depth=self.depth)
 
-    def _values(self, masks: MaskArray, starts: FloatArray, where: IntArray) -> FloatArray:
+    def _values(self, starts: FloatArray, runs: NDArray[np.bool_], future: Future) -> FloatArray:
+        """(p, 4), without the moves."""
         queue = self.queue
-        values = np.zeros((len(masks), 4))
-        values[:, IDLE] = 1.0 - self._busy_share(starts, where)
+        values = np.zeros((len(starts), 4))
+        values[:, IDLE] = 1.0 - self._busy_share(starts, runs, future)
         if not queue.weight.size:
             return values
         never = 2 * self.horizon_s + float(queue.waiting.limit_s.max())
-        weighted = queue.weight * (queue.waited_s + np.where(np.isfinite(starts), starts, never))
+        weighted = queue.weight * (queue.waited_s + np.where(runs, starts, never))
         values[:, AVERAGE] = weighted.sum(axis=1) / queue.weight.sum()
         values[:, MAXIMUM] = weighted.max(axis=1) / queue.weight.mean()
-        values[:, MOVES] = (masks != queue.viable).sum(axis=1)
         return values
 
-    def _busy_share(self, starts: FloatArray, where: IntArray) -> FloatArray:
-        """GPU-seconds used over GPU-seconds there are, from now to the horizon; (p,)."""
-        queue, horizon = self.queue, self.horizon_s
-        there = float(queue.devices.gpus.sum()) * horizon
+    def _busy_share(self, starts: FloatArray, runs: NDArray[np.bool_], future: Future) -> FloatArray:
+        """GPU-seconds used over GPU-seconds there are, from now to the horizon, at most all; (p,)."""
+        horizon = self.horizon_s
+        there = float(self.queue.devices.gpus.sum()) * horizon
         if not there:
             return np.zeros(len(starts))
-        running = float((np.minimum(queue.releases.end_s, horizon) * queue.releases.gpus).sum())
+        running = float((np.minimum(future.releases.end_s, horizon) * future.releases.gpus).sum())
         begun = np.minimum(starts, horizon)
-        ended = np.minimum(begun + queue.waiting.runtime_s, horizon)
-        used = ((ended - begun) * (where >= 0)) @ queue.waiting.gpus.astype(np.float64)
-        return (running + used) / there
+        ended = np.minimum(begun + future.waiting.runtime_s, horizon)
+        used = ((ended - begun) * runs) @ future.waiting.gpus.astype(np.float64)
+        share: FloatArray = np.minimum((running + used) / there, 1.0)
+        return share
 
 
 def gains(values: FloatArray, nothing: FloatArray, objectives: Mapping[str, float]) -> FloatArray:
     """How much better than «change nothing», as a share: 0.1 is ten percent; negative is worse.
 
-    The weighted mean of the relative improvements of average_wait, maximum_wait and utilization.
+    In each future the weighted mean of the relative improvements of average_wait, maximum_wait and
+    utilization. Over the futures the mean; but a candidate that loses in any of them counts by its worst.
 
     Args:
-        values: (p, 4) of candidates.
-        nothing: (4,) of «change nothing».
+        values: (p, f, 4) of candidates.
+        nothing: (f, 4) of «change nothing».
         objectives: weights by name; all zero: nothing is a gain.
 
     Returns:
         (p,)
     """
+    found = np.zeros(values.shape[:2])
     total = sum(objectives.values())
     if not total:
         return np.zeros(len(values))
-    found = np.zeros(len(values))
     for name, column in (("average_wait", AVERAGE), ("maximum_wait", MAXIMUM)):
-        if nothing[column] > 0:
-            found += objectives.get(name, 0.0) * (1.0 - values[:, column] / nothing[column])
-    busy = 1.0 - nothing[IDLE]
-    if busy > 0:
-        found += objectives.get("utilization", 0.0) * ((1.0 - values[:, IDLE]) / busy - 1.0)
-    return found / total
+        before = nothing[:, column]
+        less = np.divide(before - values[..., column], before, out=np.zeros(found.shape), where=before > 0)
+        found += objectives.get(name, 0.0) * less
+    busy = 1.0 - nothing[:, IDLE]
+    more = np.divide(nothing[:, IDLE] - values[..., IDLE], busy, out=np.zeros(found.shape), where=busy > 0)
+    found += objectives.get("utilization", 0.0) * more
+    worst = found.min(axis=1)
+    overall: FloatArray = np.where(worst < 0, worst, found.mean(axis=1)) / total
+    return overall

@@ -7,12 +7,15 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from slurm_evo.model import Placement, Plan, Scores
-from slurm_evo.optimize.evaluate import MOVES, Judge, Judged, gains
+from slurm_evo.optimize.evaluate import Judge, Judged, gains
 from slurm_evo.optimize.queue import Queue
 from slurm_evo.optimize.search import evolve
 from slurm_evo.sim.forecast import FloatArray, IntArray, MaskArray
 
 PRUNE_TRIALS = 64
+HARM_S, HARM_SHARE = 300.0, 0.05
+"""A changed job may be expected to start this much later than without the change: noise of the forecast."""
+HARM_ROUNDS = 5
 PATIENCE = 15
 """Generations without a better plan after which the search ends early."""
 SAME = 1e-6
@@ -63,7 +66,7 @@ def propose(
         nonlocal best, best_gain, best_at
         found = gain_of(judged)
         # Of equal gains the one with fewer moves.
-        first = int(np.lexsort((judged.values[:, MOVES], -found))[0])
+        first = int(np.lexsort((judged.moves, -found))[0])
         if found[first] > best_gain + SAME:
             best, best_gain, best_at = judged.one(first), float(found[first]), generation
         late = clock() >= deadline or generation - best_at >= PATIENCE
@@ -75,13 +78,14 @@ def propose(
     # Pruning gets half the budget again; trials are few and each only simplifies.
     deadline = clock() + budget_s / 2
     best = _pruned(queue, judge, best, gain_of, lambda: clock() >= deadline)
+    best = _harmless(queue, judge, best)
     best = _limited(queue, judge, best, max_moves)
     gain = float(gain_of(best)[0])
     front = front.and_also(best)
     if gain < margin or gain <= SAME:
         why = f"kept as it is: the best plan gains {gain:.1%}, less than the margin of {margin:.0%}"
         return _plan(queue, nothing, judge, front, why)
-    return _plan(queue, best, judge, front, _why(best.scores(), nothing.scores()))
+    return _plan(queue, best, judge, front, _why(best.scores[0], nothing.scores[0]))
 
 
 def _hopeless(
@@ -91,14 +95,12 @@ def _hopeless(
     nothing = judge.nothing
     if max_moves == 0:
         return "as many moves are under way as are allowed at once"
-    if not np.any((nothing.starts_s[0] > 0) & queue.movable):
+    if not np.any((nothing.starts_s[0, 0] > 0) & queue.movable):
         return "every movable job can start where it is"
     if not np.any(queue.movable & (queue.allowed != 0) & ((queue.allowed & (queue.allowed - np.uint64(1))) != 0)):
         return "no movable job has another cluster to go to"
-    # No plan can do better than to start every job now and to keep every GPU busy.
-    weighted = queue.weight * queue.waited_s
-    ideal = np.array([[weighted.sum() / queue.weight.sum(), weighted.max() / queue.weight.mean(), 0.0, 0.0]])
-    if (most := float(gains(ideal, nothing.values[0], objectives)[0])) < margin:
+    # Every job started now, and so every GPU as busy as it can be: no plan does better.
+    if (most := float(gains(judge.ideal, nothing.values[0], objectives)[0])) < margin:
         return f"kept as it is: no plan can gain more than {most:.1%}, less than the margin of {margin:.0%}"
     return None
 
@@ -121,12 +123,12 @@ def _pruned(
     late: Callable[[], bool],
 ) -> Judged:
     """Undo changes that do not help: halves first, then smaller and smaller groups."""
-    group = best.moves
+    group = int(best.moves[0])
     trials = 0
     while group >= 1:
         changed = np.flatnonzero(best.masks[0] != queue.viable)
         # Jobs that gain nothing themselves are tried first.
-        own = judge.nothing.starts_s[0, changed] - best.starts_s[0, changed]
+        own = judge.nothing.starts_s[0, 0, changed] - best.starts_s[0, 0, changed]
         changed = changed[np.argsort(np.nan_to_num(own, posinf=1e18, neginf=-1e18), kind="stable")]
         undone = False
         for begin in range(0, changed.size, group):
@@ -138,7 +140,7 @@ def _pruned(
             if gain_of(trial)[0] >= gain_of(best)[0] - SAME:
                 best, undone = trial, True
                 break
-        group = min(group, best.moves) if undone else group // 2
+        group = min(group, int(best.moves[0])) if undone else group // 2
     return best
 
 
@@ -148,13 +150,29 @@ def _undo(queue: Queue, best: Judged, rows: IntArray) -> MaskArray:
     return masks
 
 
+def _harmless(queue: Queue, judge: Judge, best: Judged) -> Judged:
+    """Undo the changes that make the changed job itself start later in any future, beyond a bound.
+
+    What is known of running times is too little to ask a job to wait for others.
+    """
+    before = judge.nothing.starts_s[0]
+    bound = np.where(np.isfinite(before), before + np.maximum(HARM_S, HARM_SHARE * before), np.inf)
+    for _ in range(HARM_ROUNDS):
+        harmed = (best.starts_s[0] > bound).any(axis=0) & (best.masks[0] != queue.viable)
+        if not harmed.any():
+            return best
+        best = judge(_undo(queue, best, np.flatnonzero(harmed)))
+    return judge.nothing
+
+
 def _limited(queue: Queue, judge: Judge, best: Judged, max_moves: int) -> Judged:
     """Keep the most valuable moves: those that save the most weighted waiting."""
     changed = np.flatnonzero(best.masks[0] != queue.viable)
     if changed.size <= max_moves:
         return best
     cap = 2 * judge.horizon_s
-    saved = queue.weight * (np.minimum(judge.nothing.starts_s[0], cap) - np.minimum(best.starts_s[0], cap))
+    before, after = judge.nothing.starts_s[0, 0], best.starts_s[0, 0]
+    saved = queue.weight * (np.minimum(before, cap) - np.minimum(after, cap))
     return judge(_undo(queue, best, changed[np.argsort(-saved[changed], kind="stable")][max_moves:]))
 
 
@@ -162,7 +180,7 @@ def _plan(queue: Queue, chosen: Judged, judge: Judge, front: Judged, why: str) -
     nothing = judge.nothing
     placements = []
     for row in np.flatnonzero(queue.movable):
-        start, before = float(chosen.starts_s[0, row]), float(nothing.starts_s[0, row])
+        start, before = float(chosen.starts_s[0, 0, row]), float(nothing.starts_s[0, 0, row])
         where = int(chosen.where[0, row])
         after, was = queue.names(int(chosen.masks[0, row])), queue.names(int(queue.viable[row]))
         cluster = queue.clusters[where] if where >= 0 else None
@@ -177,9 +195,8 @@ def _plan(queue: Queue, chosen: Judged, judge: Judge, front: Judged, why: str) -
                 reason=_reason(after, was, cluster, start, before),
             )
         )
-    everything = front.and_also(nothing).and_also(chosen)
-    scores = dict.fromkeys(everything.scores(row) for row in range(len(everything)))
-    return Plan(tuple(placements), chosen.scores(), nothing.scores(), tuple(scores), why)
+    scores = dict.fromkeys([*front.scores, *nothing.scores, *chosen.scores])
+    return Plan(tuple(placements), chosen.scores[0], nothing.scores[0], tuple(scores), why)
 
 
 def _reason(after: frozenset[str], was: frozenset[str], cluster: str | None, start: float, before: float) -> str:

@@ -45,7 +45,7 @@ def evolve(queue: Queue, judge: Judge, *, rng: np.random.Generator, stop: Stop) 
         for begin in range(0, len(genomes), judge.chunk):
             some = judge(choice.decode(queue, genomes[begin : begin + judge.chunk]))
             front.add(some)
-            values.append(some.values)
+            values.append(some.means)
             if stop(generation, some):
                 return None
         return np.concatenate(values)
@@ -74,7 +74,7 @@ def _seeds(queue: Queue, choice: Choices, judge: Judge, front: _Front, stop: Sto
 
 
 def _urgent(queue: Queue, choice: Choices, judge: Judge) -> FloatArray:
-    waits = np.minimum(judge.nothing.starts_s[0], 2 * judge.horizon_s)
+    waits = np.minimum(judge.nothing.starts_s[0].mean(axis=0), 2 * judge.horizon_s)
     return urgency((queue.weight * waits)[choice.jobs])
 
 
@@ -111,11 +111,12 @@ class _Front:
         """Take candidates in."""
         # What already is on the front goes first, so that of two equals the older stays.
         merged = self.judged.and_also(more)
-        kept = non_dominated(merged.values)
+        means = merged.means
+        kept = non_dominated(means)
         if kept.size > MOST_ON_FRONT:
             from pymoo.operators.survival.rank_and_crowding.metrics import calc_crowding_distance
 
-            crowding = calc_crowding_distance(merged.values[kept])
+            crowding = calc_crowding_distance(means[kept])
             kept = np.sort(kept[np.argsort(-crowding, kind="stable")[:MOST_ON_FRONT]])
         self.judged = merged.only(kept)
 

@@ -6,13 +6,12 @@ Leaves are operands, never copied; each instruction runs over a block of jobs, s
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from slurm_evo.policy.expression import PROTECTED, Call, Constant, Name, Node
+from slurm_evo.policy.expression import Call, Constant, Name, Node
 from slurm_evo.policy.terminals import ROW, TERMINALS
 
 FloatArray = NDArray[np.float64]
@@ -22,8 +21,6 @@ OPCODES = {
         ("copy", "add", "sub", "mul", "div", "max", "min", "sqrt", "log", "abs", "neg", "inv")
     )
 }
-BLOCK = 512
-LARGEST = float(np.finfo(np.float64).max)
 
 
 class Program(NamedTuple):
@@ -96,72 +93,8 @@ def scores(program: Program, table: FloatArray) -> FloatArray:
     return out
 
 
-@cache
 def evaluator() -> Any:
-    """The compiled evaluator, for use inside other compiled code: ``f(code, constants, registers, table, out)``.
-
-    numba is imported only when the first score is asked for.
-    """
-    from numba import njit
-
-    protected, largest, block = PROTECTED, LARGEST, BLOCK
-
-    @njit(cache=True, nogil=True, error_model="numpy")
-    def evaluate(code, constants, registers, table, out):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202, PLR0912 - one loop per operator is what vectorises
-        features, count = table.shape
-        fixed = constants.size
-        rows = np.empty((fixed + registers, block))
-        for k in range(fixed):
-            rows[k, :] = constants[k]
-        for start in range(0, count, block):
-            size = min(block, count - start)
-            for line in range(code.shape[0]):
-                a, b = code[line, 1], code[line, 2]
-                x = table[a, start : start + size] if a < features else rows[a - features, :size]
-                y = table[b, start : start + size] if b < features else rows[b - features, :size]
-                z = rows[fixed + code[line, 3], :size]
-                op = code[line, 0]
-                if op == 0:
-                    for i in range(size):
-                        z[i] = x[i]
-                elif op == 1:
-                    for i in range(size):
-                        z[i] = x[i] + y[i]
-                elif op == 2:
-                    for i in range(size):
-                        z[i] = x[i] - y[i]
-                elif op == 3:
-                    for i in range(size):
-                        z[i] = x[i] * y[i]
-                elif op == 4:
-                    for i in range(size):
-                        z[i] = x[i] / y[i] if abs(y[i]) > protected else 1.0
-                elif op == 5:
-                    for i in range(size):
-                        z[i] = max(x[i], y[i])
-                elif op == 6:
-                    for i in range(size):
-                        z[i] = min(x[i], y[i])
-                elif op == 7:
-                    for i in range(size):
-                        z[i] = np.sqrt(abs(x[i]))
-                elif op == 8:
-                    for i in range(size):
-                        z[i] = np.log(abs(x[i])) if abs(x[i]) > protected else 0.0
-                elif op == 9:
-                    for i in range(size):
-                        z[i] = abs(x[i])
-                elif op == 10:
-                    for i in range(size):
-                        z[i] = -x[i]
-                else:
-                    for i in range(size):
-                        z[i] = 1.0 / x[i] if abs(x[i]) > protected else 0.0
-            last = rows[fixed + code[code.shape[0] - 1, 3], :size]
-            for i in range(size):
-                value = last[i]
-                if value != value:  # noqa: PLR0124 - this is how NaN is told
-                    value = -largest
-                out[start + i] = min(max(value, -largest), largest)
+    """The compiled evaluator, for other compiled code: ``f(code, constants, registers, table, out)``."""
+    from slurm_evo.policy.machine_kernel import evaluate
 
     return evaluate

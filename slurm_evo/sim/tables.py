@@ -297,5 +297,5 @@ def grown(w: World) -> World:
 
     wider = {name: double(getattr(w, name)) for name in ("key", "work", "column", "where", "value", "scratch")}
     if w.rule[at.DYNAMIC]:
-        wider["table"] = double(w.table)  # type: ignore[arg-type]
+        wider["table"] = double(w.table)
     return w._replace(**wider)

@@ -42,7 +42,7 @@ from slurm_evo.slurm.priorities import SPRIO_FORMAT, parse_sprio, with_standing
 from slurm_evo.slurm.refusals import answer_of, no_contact
 from slurm_evo.slurm.runner import Ran, Runner, run_process, slurm_environment, utc_now
 
-_SQUEUE = ("squeue", "--local", "--all")
+SQUEUE = ("squeue", "--local", "--all")
 """Without --all the REVOKED trackers of a federation are left out (24.11, 26.05)."""
 
 
@@ -129,10 +129,10 @@ class CommandPort:
     def _jobs(self, version: str) -> Any:
         """The job list, in the newest form that tells whether a job wants its nodes to itself."""
         if tells_no_exclusive(version):
-            ran = self._command(*_SQUEUE, f"--json={LAST_WITH_EXCLUSIVE}")
+            ran = self._command(*SQUEUE, f"--json={LAST_WITH_EXCLUSIVE}")
             if ran.returncode == 0:
                 return self._decoded("squeue --json", ran.stdout)
-        return self._ask_json(*_SQUEUE, "--json")
+        return self._ask_json(*SQUEUE, "--json")
 
     def _sprio(self) -> str:
         ran = self._command("sprio", "--noheader", "--local", f"--format={SPRIO_FORMAT}")
@@ -180,7 +180,7 @@ class CommandPort:
         """
         job = str(action.job.id)
         try:
-            ran = self._command(*_SQUEUE, "--json", f"--jobs={job}")
+            ran = self._command(*SQUEUE, "--json", f"--jobs={job}")
             if ran.returncode:
                 return self._outcome(action, ran)
             jobs = parse_jobs(self._name, self._decoded("squeue --json", ran.stdout)).jobs

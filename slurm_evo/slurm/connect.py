@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import numpy as np
 
@@ -16,7 +16,7 @@ SAMPLE_JOBS = 400
 SAMPLE_DAYS = 1.0
 SAMPLE_LOAD = 1.1
 SAMPLE_NOON_S = 12 * 3600
-"""A simulated fleet is opened at noon of its first day: queues have formed by then."""
+"""A simulated fleet is opened at noon of its first day."""
 
 
 def connect(settings: Settings, clock: Callable[[], datetime]) -> Mapping[ClusterName, ClusterPort]:
@@ -54,13 +54,11 @@ def _real(cluster: ClusterSettings) -> ClusterPort:
 def _simulated(settings: Settings, clock: Callable[[], datetime]) -> Mapping[ClusterName, ClusterPort]:
     """A fleet that lives in this process, with a sample workload, at the pace of the clock."""
     spec = sample_fleet()
-    opened = clock()
-    fleet = SimulatedFleet(spec, start=opened)
+    # It has run for half a day when it is opened, so that queues are there; its present is the clock's.
+    fleet = SimulatedFleet(spec, start=clock() - timedelta(seconds=SAMPLE_NOON_S), clock=clock)
     rng = np.random.default_rng(SAMPLE_SEED)
     fleet.arrive(sample_workload(rng, spec, jobs=SAMPLE_JOBS, days=SAMPLE_DAYS, load=SAMPLE_LOAD))
     fleet.advance_to_s(SAMPLE_NOON_S)
-    ahead = fleet.now - opened
-    fleet.clock = lambda: clock() + ahead
     wanted = settings.names or tuple(ClusterName(cluster.name) for cluster in spec.clusters)
     missing = [name for name in wanted if name not in fleet.controllers]
     if missing:

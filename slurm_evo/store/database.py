@@ -10,7 +10,7 @@ from typing import Any, Self, TypeVar
 from sqlalchemy import Connection, Delete, Engine, Update, create_engine, event, make_url
 from sqlalchemy.dialects import mysql, postgresql, sqlite
 from sqlalchemy.engine import URL
-from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, SQLAlchemyError
+from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError, StatementError
 from sqlalchemy.orm import Session
 from sqlalchemy.pool import StaticPool
 
@@ -23,10 +23,9 @@ WAIT_S = 30
 DRIVERS = {
     "sqlite": "sqlite",
     "postgresql": "postgresql+psycopg",
-    "mysql": "mysql+pymysql",
     "mariadb": "mariadb+pymysql",
 }
-EXTRAS = {"postgresql": "postgres", "mysql": "mysql", "mariadb": "mysql"}
+EXTRAS = {"postgresql": "postgres", "mariadb": "mysql"}
 _WRITES = "slurm_evo_writes"
 
 T = TypeVar("T")
@@ -56,12 +55,12 @@ class Database:
             StoreError: the database cannot be reached, or was written by a newer slurm-evo.
         """
         address = _address(url, password_file)
-        where = address.render_as_string(hide_password=True)
+        where = shown(address)
         engine = None
         try:
             with explained(where, "opened"):
                 engine = _connect(address)
-                schema.upgrade(engine.execution_options(**{_WRITES: True}))
+                schema.upgrade(engine.execution_options(**{_WRITES: True}), where)
         except StoreError:
             if engine is not None:
                 engine.dispose()
@@ -71,7 +70,7 @@ class Database:
     @property
     def url(self) -> str:
         """Where it is, without the password."""
-        return self._engine.url.render_as_string(hide_password=True)
+        return shown(self._engine.url)
 
     def close(self) -> None:
         """Let go of all connections."""
@@ -104,7 +103,7 @@ class Database:
         others = [column.name for column in table.columns if column.name not in keys]
         # Bulk upserts have no common SQL: each dialect has its own insert construct.
         statement: Any
-        if self._engine.dialect.name in {"mysql", "mariadb"}:
+        if self._engine.dialect.name == "mariadb":
             statement = mysql.insert(table)
             statement = statement.on_duplicate_key_update({name: statement.inserted[name] for name in others})
         else:
@@ -126,11 +125,18 @@ def explained(where: str, what: str) -> Iterator[None]:
     """
     try:
         yield
-    except SQLAlchemyError as failure:
-        # The driver's words alone: SQLAlchemy adds the statement and a link.
-        words = failure.orig if isinstance(failure, DBAPIError) and failure.orig else failure
+    except (SQLAlchemyError, UnicodeError, OverflowError) as failure:
+        # The driver's words alone: SQLAlchemy adds the statement and a link. Drivers raise the other two
+        # themselves for text that is no UTF-8 and numbers beyond 64 bits.
+        words = failure.orig if isinstance(failure, StatementError) and failure.orig else failure
         text = " ".join(str(words).split())
         raise StoreError(f"The journal {where} could not be {what}: {text}") from failure
+
+
+def shown(address: URL) -> str:
+    """The URL for people: no password, neither before the host nor among the options."""
+    options = {key: "***" if "pass" in key.lower() else value for key, value in address.query.items()}
+    return address.set(query=options).render_as_string(hide_password=True)
 
 
 def changed(session: Session, statement: Update | Delete) -> int:
@@ -148,11 +154,16 @@ def _address(url: str, password_file: Path | None) -> URL:
     """The URL with our driver and the password in it."""
     try:
         address = make_url(url)
-    except ArgumentError as failure:
+    except (ArgumentError, ValueError):
+        # Not chained: a password with an @ or a colon in it is read as a port, and quoted in the cause.
         raise StoreError(
             "The journal's URL is not understood; write sqlite:////path/journal.sqlite, "
-            "postgresql://user@host/database or mariadb://user@host/database"
-        ) from failure
+            "postgresql://user@host/database or mariadb://user@host/database, "
+            "and put the password into store.password_file"
+        ) from None
+    if address.get_backend_name() == "mysql":
+        # MariaDB's older name. On a real MySQL, which has no INSERT ... RETURNING, SQLAlchemy now says so.
+        address = address.set(drivername=address.drivername.replace("mysql", "mariadb", 1))
     kind = address.get_backend_name()
     if kind not in DRIVERS:
         raise StoreError(
@@ -161,6 +172,8 @@ def _address(url: str, password_file: Path | None) -> URL:
     if address.drivername == kind:
         address = address.set(drivername=DRIVERS[kind])
     if password_file is not None:
+        if kind == "sqlite":
+            raise StoreError("The journal is an SQLite file, which has no password: remove store.password_file")
         try:
             lines = password_file.read_text(encoding="utf-8").splitlines()
         except (OSError, UnicodeDecodeError) as failure:

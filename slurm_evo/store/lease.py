@@ -54,16 +54,13 @@ class Leases(Database):
             LeaseLost: another daemon, or this one's successor, has it.
             StoreError: the journal failed; the lease stays valid until its end.
         """
-        until = max(lease.until, now + timedelta(seconds=length_s))
         with self._write() as session:
-            renewed = changed(
-                session,
-                update(LeaseRow)
-                .where(LeaseRow.holder == lease.holder, LeaseRow.epoch == lease.epoch)
-                .values(ends=until),
-            )
-            if renewed != 1:
+            row = session.scalars(select(LeaseRow).with_for_update()).one()
+            if (row.holder, row.epoch) != (lease.holder, lease.epoch):
                 raise lost(session, lease)
+            # The row counts as well: an older copy of the lease must not cut off what a newer one promises.
+            until = max(row.ends, lease.until, now + timedelta(seconds=length_s))
+            row.ends = until
         return Lease(holder=lease.holder, epoch=lease.epoch, until=until)
 
     def release(self, lease: Lease, *, now: datetime) -> None:

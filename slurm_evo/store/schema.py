@@ -17,8 +17,14 @@ _LOCK = 5_308_416_001
 """Ours alone among the advisory locks of the database."""
 
 
-def upgrade(engine: Engine) -> None:
-    """Run the missing migrations in one transaction, one process at a time.
+def upgrade(engine: Engine, where: str) -> None:
+    """Run the missing migrations, one process at a time; in one transaction, where the database can.
+
+    MariaDB commits each change of a table by itself: back up before an upgrade.
+
+    Args:
+        engine: of the journal, its transactions writing ones.
+        where: the journal's URL without its password, for errors.
 
     Raises:
         StoreError: the schema is one this version does not know.
@@ -38,7 +44,7 @@ def upgrade(engine: Engine) -> None:
         current = _current(connection)
         if current is not None and current not in {script.revision for script in known.walk_revisions()}:
             raise StoreError(
-                f"The journal {engine.url.render_as_string(hide_password=True)} has schema {current}, "
+                f"The journal {where} has schema {current}, "
                 f"which is newer than this slurm-evo (it knows up to {newest}): "
                 "install the version that wrote it, or restore the backup taken before the upgrade"
             )
@@ -58,7 +64,7 @@ def _wait_for_others(connection: Connection) -> None:
     """
     if connection.dialect.name == "postgresql":
         connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
-    elif connection.dialect.name in {"mysql", "mariadb"}:
+    elif connection.dialect.name == "mariadb":
         got = connection.execute(text("SELECT GET_LOCK('slurm_evo_schema', 60)")).scalar()
         if got != 1:
             raise StoreError("Another process has been changing the journal's schema for a minute; try again")
@@ -66,5 +72,5 @@ def _wait_for_others(connection: Connection) -> None:
 
 def _let_others(connection: Connection) -> None:
     # MariaDB's named locks outlive the transaction; PostgreSQL's and SQLite's end with it.
-    if connection.dialect.name in {"mysql", "mariadb"}:
+    if connection.dialect.name == "mariadb":
         connection.execute(text("SELECT RELEASE_LOCK('slurm_evo_schema')"))

@@ -32,8 +32,12 @@ NAMING = {
 }
 """Fixed names, so that later migrations can name what they change."""
 
-MYSQL: dict[str, Any] = {"mysql_engine": "InnoDB", "mysql_charset": "utf8mb4", "mysql_collate": "utf8mb4_bin"}
-"""Names are compared exactly, as Slurm does; MariaDB's default folds case. MariaDB reads these too."""
+MARIADB: dict[str, Any] = {
+    "mariadb_engine": "InnoDB",
+    "mariadb_charset": "utf8mb4",
+    "mariadb_collate": "utf8mb4_bin",
+}
+"""Names are compared exactly, as Slurm does; MariaDB's default folds case."""
 
 
 class UtcDateTime(TypeDecorator[datetime]):
@@ -44,7 +48,7 @@ class UtcDateTime(TypeDecorator[datetime]):
 
     def load_dialect_impl(self, dialect: Dialect) -> Any:
         """Microseconds and, where there is one, a type that knows its zone."""
-        if dialect.name in {"mysql", "mariadb"}:
+        if dialect.name == "mariadb":
             return dialect.type_descriptor(DATETIME(fsp=6))
         return dialect.type_descriptor(DateTime(timezone=dialect.name == "postgresql"))
 
@@ -73,7 +77,7 @@ class Table(DeclarativeBase):
 
     metadata = MetaData(naming_convention=NAMING)
     type_annotation_map: ClassVar[dict[type, Any]] = {float: Double(), str: Text()}
-    __table_args__: Any = MYSQL
+    __table_args__: Any = MARIADB
 
 
 class CycleRow(Table):
@@ -81,7 +85,7 @@ class CycleRow(Table):
 
     __tablename__ = "cycles"
     # Numbers are never used twice, also after pruning.
-    __table_args__ = (MYSQL | {"sqlite_autoincrement": True},)
+    __table_args__ = (MARIADB | {"sqlite_autoincrement": True},)
 
     number: Mapped[int] = mapped_column(RowId, primary_key=True)
     mode: Mapped[str] = mapped_column(String(8))
@@ -112,7 +116,7 @@ class PlacementRow(Table):
     """One job's placement under a plan."""
 
     __tablename__ = "placements"
-    __table_args__ = (Index(None, "cluster", "job"), MYSQL)
+    __table_args__ = (Index(None, "cluster", "job"), MARIADB)
 
     cycle: Mapped[int] = mapped_column(
         ForeignKey("plans.cycle", ondelete="CASCADE"), primary_key=True, autoincrement=False
@@ -132,7 +136,7 @@ class ActionRow(Table):
     """One change asked of Slurm."""
 
     __tablename__ = "actions"
-    __table_args__ = (Index(None, "job_cluster", "job"), MYSQL | {"sqlite_autoincrement": True})
+    __table_args__ = (Index(None, "job_cluster", "job"), MARIADB | {"sqlite_autoincrement": True})
 
     id: Mapped[int] = mapped_column(RowId, primary_key=True)
     cycle: Mapped[int] = mapped_column(ForeignKey("cycles.number", ondelete="CASCADE"), index=True)
@@ -199,7 +203,7 @@ class LeaseRow(Table):
     """The one lease."""
 
     __tablename__ = "lease"
-    __table_args__ = (CheckConstraint("id = 1", name="one_row"), MYSQL)
+    __table_args__ = (CheckConstraint("id = 1", name="one_row"), MARIADB)
 
     id: Mapped[int] = mapped_column(Integer, primary_key=True, autoincrement=False)
     holder: Mapped[str] = mapped_column(String(255))

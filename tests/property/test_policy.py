@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from slurm_evo.model import PolicyError
 from slurm_evo.policy import TERMINALS, Policy, admitted, problems
 from slurm_evo.policy.expression import ARITY, Call, Constant, Name, Node
-from slurm_evo.policy.machine import BLOCK
+from slurm_evo.policy.machine_kernel import BLOCK
 from slurm_evo.policy.plain import score
 
 NAMES = [terminal.name for terminal in TERMINALS]
@@ -119,4 +119,6 @@ def test_a_score_is_told_by_its_factors() -> None:
 
 
 def test_the_formula_can_be_typeset() -> None:
-    assert Policy.default().latex() == r"\frac{v \cdot \left(w + 60\right)}{r \cdot \max\left(g, 1\right)}"
+    formula = Policy.parse("weight * (wait + 60) / (runtime * max(gpus, 1))").latex()
+    assert formula == r"\frac{v \cdot \left(w + 60\right)}{r \cdot \max\left(g, 1\right)}"
+    assert Policy.default().latex() == r"\frac{v \cdot \left(w + 60\right)}{\sqrt{\sqrt{r}}}"

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import sqlalchemy as sa
 from alembic import op
 
-from slurm_evo.store.tables import MYSQL, UtcDateTime
+from slurm_evo.store.tables import MARIADB, UtcDateTime
 
 revision = "0001"
 down_revision = None
@@ -44,7 +44,7 @@ def _create_cycles() -> None:
         sa.Column("sentence", sa.Text(), nullable=False),
         sa.PrimaryKeyConstraint("number", name=op.f("pk_cycles")),
         sqlite_autoincrement=True,
-        **MYSQL,
+        **MARIADB,
     )
     op.create_index(op.f("ix_cycles_started"), "cycles", ["started"], unique=False)
 
@@ -67,7 +67,7 @@ def _create_jobs() -> None:
         sa.Column("healed_at", UtcDateTime(), nullable=True),
         sa.Column("refusing", sa.JSON(), nullable=False),
         sa.PrimaryKeyConstraint("cluster", "job", name=op.f("pk_jobs")),
-        **MYSQL,
+        **MARIADB,
     )
     op.create_index(op.f("ix_jobs_seen_at"), "jobs", ["seen_at"], unique=False)
 
@@ -81,7 +81,7 @@ def _create_lease() -> None:
         sa.Column("ends", UtcDateTime(), nullable=False),
         sa.CheckConstraint("id = 1", name=op.f("ck_lease_one_row")),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_lease")),
-        **MYSQL,
+        **MARIADB,
     )
 
 
@@ -96,7 +96,7 @@ def _create_policies() -> None:
         sa.Column("promoted_at", UtcDateTime(), nullable=True),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_policies")),
         sa.UniqueConstraint("promotion", name=op.f("uq_policies_promotion")),
-        **MYSQL,
+        **MARIADB,
     )
 
 
@@ -121,7 +121,7 @@ def _create_actions() -> None:
         ),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_actions")),
         sqlite_autoincrement=True,
-        **MYSQL,
+        **MARIADB,
     )
     op.create_index(op.f("ix_actions_cycle"), "actions", ["cycle"], unique=False)
     op.create_index(op.f("ix_actions_job_cluster_job"), "actions", ["job_cluster", "job"], unique=False)
@@ -141,7 +141,7 @@ def _create_plans() -> None:
             ["cycle"], ["cycles.number"], name=op.f("fk_plans_cycle_cycles"), ondelete="CASCADE"
         ),
         sa.PrimaryKeyConstraint("cycle", name=op.f("pk_plans")),
-        **MYSQL,
+        **MARIADB,
     )
 
 
@@ -156,7 +156,7 @@ def _create_refusals() -> None:
             ["cycle"], ["cycles.number"], name=op.f("fk_refusals_cycle_cycles"), ondelete="CASCADE"
         ),
         sa.PrimaryKeyConstraint("cluster", "job", name=op.f("pk_refusals")),
-        **MYSQL,
+        **MARIADB,
     )
     op.create_index(op.f("ix_refusals_cycle"), "refusals", ["cycle"], unique=False)
 
@@ -178,7 +178,7 @@ def _create_placements() -> None:
             ["cycle"], ["plans.cycle"], name=op.f("fk_placements_cycle_plans"), ondelete="CASCADE"
         ),
         sa.PrimaryKeyConstraint("cycle", "cluster", "job", name=op.f("pk_placements")),
-        **MYSQL,
+        **MARIADB,
     )
     op.create_index(op.f("ix_placements_changed"), "placements", ["changed"], unique=False)
     op.create_index(op.f("ix_placements_cluster_job"), "placements", ["cluster", "job"], unique=False)

@@ -1,0 +1,210 @@
+"""What may keep slurm-evo from working well on a site, and what to change. Pure over what was seen."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from slurm_evo.config import Settings
+from slurm_evo.model import ClusterError, ClusterName, ClusterView, ControllerFacts
+
+OLDEST, NEWEST = (22, 5), (26, 5)
+"""Slurm releases that slurm-evo was written for."""
+MOST_SKEW_S = 5.0
+REFILL_PER_S = 2.0
+"""rl_refill_rate's default (slurm.conf(5)): updates a second that a rate-limited operator may send."""
+
+
+class Level(StrEnum):
+    """How bad it is."""
+
+    OK = "ok"
+    NOTE = "note"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that was looked at."""
+
+    cluster: str
+    subject: str
+    level: Level
+    seen: str
+    change: str = ""
+    """An exact line or command; empty if nothing is to be done."""
+
+
+def examine(
+    seen: Iterable[ClusterView],
+    unseen: Mapping[ClusterName, ClusterError],
+    settings: Settings,
+    operators: Mapping[ClusterName, str | None],
+) -> tuple[Finding, ...]:
+    """Look at every configured cluster.
+
+    Args:
+        seen: the clusters that answered.
+        unseen: those that did not, with the error.
+        settings: the configuration.
+        operators: the AdminLevel of the account slurm-evo runs as, by cluster; None if it could not be asked.
+    """
+    views = list(seen)
+    found: list[Finding] = []
+    for name, error in sorted(unseen.items()):
+        found.append(
+            Finding(name, "answers", Level.ERROR, error.message, "see the message; then run doctor again")
+        )
+    for view in views:
+        facts = view.facts
+        found += _version(view.cluster, facts)
+        found += _priority(view.cluster, facts, settings)
+        found += _federation(view.cluster, facts, settings)
+        found += _permission(view.cluster, operators.get(view.cluster), view)
+        found += _limits(view.cluster, facts)
+        found += _clock(view.cluster, facts)
+    found += _together(views)
+    return tuple(found)
+
+
+def release(version: str) -> tuple[int, int] | None:
+    """(26, 5) for 26.05.5."""
+    match = re.match(r"(\d+)\.(\d+)", version)
+    return (int(match[1]), int(match[2])) if match else None
+
+
+def _version(name: str, facts: ControllerFacts) -> Iterable[Finding]:
+    number = release(facts.version)
+    if number is None:
+        yield Finding(name, "version", Level.WARNING, f"Slurm {facts.version or 'unknown'}", "")
+    elif not OLDEST <= number <= NEWEST:
+        yield Finding(
+            name, "version", Level.WARNING,
+            f"Slurm {facts.version} was not tried; {OLDEST[0]}.{OLDEST[1]:02} to {NEWEST[0]}.{NEWEST[1]:02} were",
+            "try with: slurm-evo daemon --dry-run --once",
+        )  # fmt: skip
+    else:
+        yield Finding(name, "version", Level.OK, f"Slurm {facts.version}")
+    if number is not None and facts.federation and number < (25, 11):
+        yield Finding(
+            name, "federation bugs", Level.NOTE,
+            f"Slurm before 25.11 has known faults in sibling submissions; this is {facts.version}",
+            "plan an update",
+        )  # fmt: skip
+
+
+def _priority(name: str, facts: ControllerFacts, settings: Settings) -> Iterable[Finding]:
+    if not facts.priority_type:
+        yield Finding(name, "priority", Level.NOTE, "this way in does not tell PriorityType")
+        return
+    if not facts.multifactor:
+        yield Finding(
+            name, "priority", Level.ERROR if settings.priority.push else Level.NOTE,
+            f"{facts.priority_type} ignores SiteFactor", "PriorityType=priority/multifactor",
+        )  # fmt: skip
+        return
+    yield Finding(name, "priority", Level.OK, facts.priority_type)
+    if "INCR_ONLY" in facts.priority_flags:
+        yield Finding(
+            name, "INCR_ONLY", Level.WARNING, "priorities never fall, so a lower SiteFactor has no effect",
+            "remove INCR_ONLY from PriorityFlags",
+        )  # fmt: skip
+    if facts.site_factor_plugin:
+        yield Finding(
+            name, "site_factor plugin", Level.WARNING,
+            f"{facts.site_factor_plugin} may overwrite what slurm-evo sets",
+            "remove PrioritySiteFactorPlugin, or set priority.push = false",
+        )  # fmt: skip
+    yield _band(name, facts, settings)
+
+
+def _band(name: str, facts: ControllerFacts, settings: Settings) -> Finding:
+    """Jobs that are not touched keep SiteFactor 0: how long must one wait to pass the top of the band?"""
+    age, band = facts.priority_weights.get("age", 0), settings.priority.band
+    others = sum(facts.priority_weights.values()) - age
+    if age + others <= 0:
+        seen = "no PriorityWeight is set: jobs that slurm-evo does not touch run behind all others"
+    elif age + others < band:
+        seen = (
+            f"a band of {band:,} outweighs all PriorityWeights together ({age + others:,}): jobs that slurm-evo "
+            "does not touch (arrays, interactive, opted-out …) run behind ranked ones"
+        )
+    else:
+        days = band / age * facts.priority_max_age_s / 86_400 if age else float("inf")
+        return Finding(
+            name,
+            "band",
+            Level.OK,
+            f"an untouched job makes up for the whole band of {band:,} in {days:.1f} days of age",
+        )
+    return Finding(name, "band", Level.NOTE, seen, f"PriorityWeightAge={band} or more, or a smaller priority.band")
+
+
+def _federation(name: str, facts: ControllerFacts, settings: Settings) -> Iterable[Finding]:
+    if not facts.federation:
+        yield Finding(name, "federation", Level.NOTE, "in none: its jobs are ranked, not moved")
+        return
+    state = facts.federation_state.upper() or "unknown"
+    level = Level.OK if state == "ACTIVE" else Level.WARNING
+    members = ", ".join(facts.federation_clusters)
+    yield Finding(name, "federation", level, f"{facts.federation} ({members}), here {state}")
+    missing = sorted(set(facts.federation_clusters) - set(settings.names)) if settings.clusters else []
+    if missing:
+        yield Finding(
+            name, "federation members", Level.WARNING, f"not configured here: {', '.join(missing)}",
+            "add them as [[clusters]]: moves must be confirmed by the destination itself",
+        )  # fmt: skip
+
+
+def _permission(name: str, level: str | None, view: ClusterView) -> Iterable[Finding]:
+    if level is None:
+        yield Finding(name, "permission", Level.NOTE, "slurmdbd was not asked for our AdminLevel")
+    elif level.lower() in ("operator", "administrator", "slurmuser"):
+        yield Finding(name, "permission", Level.OK, f"AdminLevel {level}")
+    else:
+        yield Finding(
+            name, "permission", Level.ERROR, f"AdminLevel {level or 'None'} may not change the jobs of others",
+            "sacctmgr modify user slurm-evo set adminlevel=operator",
+        )  # fmt: skip
+    if view.limits is None:
+        yield Finding(name, "limits", Level.NOTE, "association and QOS limits could not be had")
+    if view.unreadable:
+        yield Finding(
+            name, "answers", Level.WARNING, f"{len(view.unreadable)} jobs unreadable: {view.unreadable[0]}"
+        )
+
+
+def _limits(name: str, facts: ControllerFacts) -> Iterable[Finding]:
+    if facts.rate_limited:
+        yield Finding(
+            name, "rl_enable", Level.WARNING,
+            f"an operator account may send about {REFILL_PER_S:g} updates a second after a burst of 30",
+            "set priority.max_updates_per_cycle, or raise rl_refill_rate",
+        )  # fmt: skip
+
+
+def _clock(name: str, facts: ControllerFacts) -> Iterable[Finding]:
+    if facts.clock_skew_s is None:
+        return
+    skew = abs(facts.clock_skew_s)
+    level = Level.OK if skew <= MOST_SKEW_S else Level.WARNING
+    yield Finding(
+        name,
+        "clock",
+        level,
+        f"{facts.clock_skew_s:+.1f} s from ours",
+        "" if level is Level.OK else "run chrony on both",
+    )
+
+
+def _together(views: list[ClusterView]) -> Iterable[Finding]:
+    """What must be equal everywhere."""
+    for federation in sorted({view.facts.federation for view in views if view.facts.federation}):
+        members = [view for view in views if view.facts.federation == federation]
+        releases = {release(view.facts.version) for view in members}
+        if len(releases) > 1:
+            told = ", ".join(f"{view.cluster} {view.facts.version}" for view in members)
+            yield Finding(str(federation), "versions", Level.NOTE, f"mixed: {told}", "keep the mix short")

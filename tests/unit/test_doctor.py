@@ -1,0 +1,90 @@
+"""What doctor finds, and what it says to change."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from builders import fleet
+
+from slurm_evo.config import Settings
+from slurm_evo.model import ClusterName, ClusterUnreachable, ClusterView
+from slurm_evo.slurm.doctor import Finding, Level, examine
+
+ALL = {
+    "clusters": [
+        {"name": name, "way": "command", "slurm_conf": f"/etc/slurm/{name}/slurm.conf"}
+        for name in ("alpha", "beta", "gamma", "delta")
+    ]
+}
+
+
+def alpha(**facts: Any) -> ClusterView:
+    view = fleet().seen[0]
+    weights = {"priority_weights": {"age": 2_000_000}, "clock_skew_s": 0.2}
+    return replace(view, facts=replace(view.facts, **{**weights, **facts}))
+
+
+def found(
+    view: ClusterView, settings: dict[str, Any] | None = None, level: str | None = "Operator"
+) -> list[Finding]:
+    return list(examine([view], {}, Settings.model_validate(settings or ALL), {view.cluster: level}))
+
+
+def about(subject: str, findings: list[Finding]) -> Finding:
+    return next(finding for finding in findings if finding.subject == subject)
+
+
+def test_a_healthy_cluster_has_nothing_to_change() -> None:
+    assert {finding.level for finding in found(alpha())} <= {Level.OK, Level.NOTE}
+    assert not any(finding.change for finding in found(alpha()) if finding.level is Level.OK)
+
+
+@pytest.mark.parametrize(
+    ("facts", "subject", "level", "change"),
+    [
+        ({"priority_type": "priority/basic"}, "priority", Level.ERROR, "PriorityType=priority/multifactor"),
+        ({"priority_flags": frozenset({"INCR_ONLY"})}, "INCR_ONLY", Level.WARNING, "remove INCR_ONLY"),
+        ({"site_factor_plugin": "site_factor/x"}, "site_factor plugin", Level.WARNING, "priority.push = false"),
+        ({"slurmctld_parameters": {"rl_enable": ""}}, "rl_enable", Level.WARNING, "max_updates_per_cycle"),
+        ({"clock_skew_s": -30.0}, "clock", Level.WARNING, "chrony"),
+        ({"version": "20.11.9"}, "version", Level.WARNING, "--dry-run"),
+        ({"federation_state": "DRAIN"}, "federation", Level.WARNING, ""),
+        ({"priority_weights": {"age": 1000}}, "band", Level.NOTE, "PriorityWeightAge=1000000"),
+    ],
+)
+def test_what_defeats_slurm_evo_is_found(facts: dict[str, Any], subject: str, level: Level, change: str) -> None:
+    finding = about(subject, found(alpha(**facts)))
+    assert finding.level is level
+    assert change in finding.change
+
+
+def test_the_band_is_told_in_days_of_age() -> None:
+    assert "3.5 days of age" in about("band", found(alpha())).seen
+
+
+def test_an_account_that_is_no_operator_is_an_error() -> None:
+    finding = about("permission", found(alpha(), level="None"))
+    assert finding.level is Level.ERROR
+    assert "adminlevel=operator" in finding.change
+    assert about("permission", found(alpha(), level=None)).level is Level.NOTE
+
+
+def test_members_that_are_not_configured_are_named() -> None:
+    only = {"clusters": [ALL["clusters"][0]]}
+    assert "beta, gamma" in about("federation members", found(alpha(), only)).seen
+
+
+def test_a_cluster_that_does_not_answer_is_an_error_with_its_reason() -> None:
+    name = ClusterName("beta")
+    error = ClusterUnreachable(name, "squeue did not end within 20 s")
+    [finding] = examine([], {name: error}, Settings.model_validate(ALL), {})
+    assert (finding.level, finding.seen) == (Level.ERROR, "squeue did not end within 20 s")
+
+
+def test_mixed_versions_in_a_federation_are_told() -> None:
+    beta = fleet().seen[1]
+    older = replace(beta, facts=replace(beta.facts, version="24.11.5"))
+    findings = examine([alpha(), older], {}, Settings.model_validate(ALL), {})
+    assert "alpha 26.05.5, beta 24.11.5" in about("versions", list(findings)).seen

@@ -1,0 +1,88 @@
+"""Withdrawing: every pending job back to what it was before slurm-evo."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from datetime import timedelta
+
+import numpy as np
+import pytest
+
+from slurm_evo.config import Settings
+from slurm_evo.model import ClusterName, StoreError
+from slurm_evo.policy import Policy
+from slurm_evo.slurm.simulated import SimulatedFleet, SimulatedPort, Submission, sample_fleet
+from slurm_evo.store import Journal
+from slurm_evo_daemon.cycle import Surroundings, cycle
+from slurm_evo_daemon.withdraw import withdraw
+
+SETTINGS = Settings.model_validate(
+    {"moves": {"respect_user_clusters": False, "cooldown_s": 0}, "optimizer": {"budget_s": 0.2, "margin": 0.01}}
+)
+
+
+def submission(name: str, gpus: int, run_s: int) -> Submission:
+    return Submission(
+        name=name, user="ada", account="physics", gpus=gpus, run_s=run_s, limit_s=2 * run_s, clusters=("alpha",)
+    )
+
+
+@pytest.fixture
+def around() -> Iterator[Surroundings]:
+    """alpha, beta and gamma are full, four jobs wait at alpha, and the daemon has ranked and widened them."""
+    fleet = SimulatedFleet(sample_fleet())
+    for cluster, nodes, gpus in (("alpha", 4, 8), ("beta", 2, 8), ("gamma", 4, 4)):
+        for number in range(nodes):
+            job = submission(f"busy{number}", gpus, 7200 if cluster == "alpha" else 3600)
+            fleet.submit(cluster, Submission(**{**_fields(job), "clusters": (cluster,)}))
+    fleet.advance_to_s(60)
+    for number in range(4):
+        fleet.submit("alpha", submission(f"small{number}", 2, 900))
+    ports = {ClusterName(name): SimulatedPort(fleet, name) for name in fleet.controllers}
+    with Journal.open("sqlite://") as journal:
+        site = Surroundings(ports, journal, lambda: fleet.now, time.monotonic, np.random.default_rng(1))
+        for _ in range(3):
+            fleet.advance(fleet.now + timedelta(seconds=60))
+            lease = journal.acquire("daemon", now=fleet.now, length_s=120)
+            cycle(site, SETTINGS, Policy.default(), lease)
+        yield site
+
+
+def _fields(asked: Submission) -> dict[str, object]:
+    return {name: getattr(asked, name) for name in asked.__dataclass_fields__}
+
+
+def pending(around: Surroundings) -> list[tuple[set[str], int | None]]:
+    view = around.ports[ClusterName("alpha")].look()
+    return [(set(job.viable), job.site_factor) for job in view.jobs if job.waiting_here]
+
+
+def release(around: Surroundings) -> None:
+    lease = around.journal.lease()
+    assert lease is not None
+    around.journal.release(lease, now=around.clock())
+
+
+def test_shown_is_not_done(around: Surroundings) -> None:
+    before = pending(around)
+    rows = withdraw(around, SETTINGS, "admin", really=False)
+    assert rows
+    assert {row["answer"] for row in rows} == {"not sent"}
+    assert pending(around) == before
+
+
+def test_afterwards_every_job_is_as_its_user_left_it(around: Surroundings) -> None:
+    assert any(viable != {"alpha"} for viable, _ in pending(around)), "the story is void: nothing was moved"
+    assert any(factor for _, factor in pending(around))
+    release(around)
+    rows = withdraw(around, SETTINGS, "admin", really=True)
+    assert {row["answer"] for row in rows} == {"done"}
+    assert all(viable == {"alpha"} for viable, _ in pending(around))
+    assert not any(factor for _, factor in pending(around))
+    assert withdraw(around, SETTINGS, "admin", really=False) == []
+
+
+def test_it_does_not_work_against_a_running_daemon(around: Surroundings) -> None:
+    with pytest.raises(StoreError, match="a daemon acts on this fleet"):
+        withdraw(around, SETTINGS, "admin", really=True)
