@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from builders import MEMBERS, NOW, fleet, job, key, names, siblings
 
-from slurm_evo.model import Hold, Job, JobState, Plan
+from slurm_evo.model import Hold, Job, JobState, Plan, Scores
 from slurm_evo.optimize import Queue, propose, queue_from
 from slurm_evo.optimize.evaluate import Judge
 from slurm_evo.optimize.search import evolve
@@ -128,7 +128,7 @@ def test_small_cases_come_within_two_percent_of_the_best_of_each_objective(seed:
     queue = queue_of([*full_alpha(float(rng.uniform(0.5, 3))), *busy, *waiting])
     judge = Judge(queue)
     every = _everything(queue, judge)
-    front = [judged.scores for judged in evolve(queue, judge, rng=rng, stop=lambda generation: generation >= 60)]
+    front = evolve(queue, judge, rng=rng, stop=lambda generation, _: generation >= 60).scores
     for objective, sign in (("average_wait_s", 1), ("maximum_wait_s", 1), ("utilization", -1)):
         best = min(sign * getattr(scores, objective) for scores in every)
         found = min(sign * getattr(scores, objective) for scores in front)
@@ -149,11 +149,11 @@ def test_no_changed_job_is_asked_to_wait_for_others(seed: int) -> None:
         assert before is None or (after is not None and after <= before + max(300.0, 0.05 * before))
 
 
-def _everything(queue: Queue, judge: Judge) -> list:
+def _everything(queue: Queue, judge: Judge) -> list[Scores]:
     """Every candidate: any set of allowed clusters for each job."""
     sets = range(1, 1 << len(queue.clusters))
     options = [[mask for mask in sets if mask & ~allowed == 0] for allowed in queue.allowed.tolist()]
-    return [judge(np.array(masks, np.uint64)).scores for masks in itertools.product(*options)]
+    return judge(np.array(list(itertools.product(*options)), np.uint64)).scores
 
 
 def test_the_queue_holds_each_federated_job_once_and_only_those_that_may_start() -> None:
