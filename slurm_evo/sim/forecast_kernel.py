@@ -48,7 +48,7 @@ def run(  # type: ignore[no-untyped-def]
     first, kind, total, free_now, cpus_now,
     rel_node, rel_gpus, rel_cpus, rel_end, rel_limit,
     gpus, want, nodes, cpus, runtime, limit,
-    masks, depth, room, starts, where,
+    speed, masks, ready, depth, room, starts, where,
 ):  # fmt: skip
     """See `slurm_evo.sim.forecast.forecast_many`; writes ``starts`` and ``where``, (p, n) both."""
     clusters = first.size - 1
@@ -119,6 +119,11 @@ def run(  # type: ignore[no-untyped-def]
             ends[c] = insert(a, a_end[a], end_before, end_after, a_end, ends[c])
             limits[c] = insert(a, a_limit[a], limit_before, limit_after, a_limit, limits[c])
         left = n
+        # Jobs that are not there yet, soonest first.
+        late = ready[candidate]
+        coming = np.flatnonzero(late > 0.0)
+        coming = coming[np.argsort(late[coming], kind="mergesort")]
+        came = 0
         for c in range(clusters):
             bit = np.uint64(1) << np.uint64(c)
             for j in range(n - 1, -1, -1):
@@ -147,6 +152,9 @@ def run(  # type: ignore[no-untyped-def]
                         else:
                             chain[c, last] = j
                         continue
+                    if late[j] > now:
+                        last, j = j, chain[c, j]
+                        continue
                     if blocked:
                         looked += 1
                         if looked > depth:
@@ -170,7 +178,8 @@ def run(  # type: ignore[no-untyped-def]
                             spare -= 1
                             a = unused[spare]
                             a_node[a], a_gpus[a], a_cpus[a] = k, each, cpus_each
-                            a_end[a], a_limit[a] = now + runtime[j], now + limit[j]
+                            a_end[a] = now + min(runtime[j] / speed[c], limit[j])
+                            a_limit[a] = now + limit[j]
                             ends[c] = insert(a, a_end[a], end_before, end_after, a_end, ends[c])
                             limits[c] = insert(a, a_limit[a], limit_before, limit_after, a_limit, limits[c])
                         most = -1
@@ -211,9 +220,15 @@ def run(  # type: ignore[no-untyped-def]
             for c in range(clusters):
                 if ends[c] >= 0:
                     following = min(following, a_end[ends[c]])
+            if came < coming.size:
+                following = min(following, late[coming[came]])
             if following == np.inf:
                 break
             now = max(now, following)
+            while came < coming.size and late[coming[came]] <= now:
+                for c in range(clusters):
+                    dirty[c] |= (mask[coming[came]] >> np.uint64(c)) & np.uint64(1) != 0
+                came += 1
             for c in range(clusters):
                 while ends[c] >= 0 and a_end[ends[c]] <= now:
                     a = ends[c]
