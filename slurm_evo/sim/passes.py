@@ -30,6 +30,7 @@ from slurm_evo.sim.world import (
     C_HIGH,
     C_LOW,
     C_QUEUE,
+    C_SPEED,
     C_TOUCHED,
     DYNAMIC,
     FREE_CPUS,
@@ -192,7 +193,8 @@ def start_job(w, c, j):  # type: ignore[no-untyped-def]
     w.life[j, START] = now
     w.life[j, ON] = c
     w.life[j, STATE] = RUNNING_STATE
-    push(w.heap, w.clock[RUNNING], ((now + w.job[j, RUNS]) << 32) | j)
+    runs = min(-(-w.job[j, RUNS] * 1000 // w.cluster[c, C_SPEED]), w.job[j, LIMIT])
+    push(w.heap, w.clock[RUNNING], ((now + runs) << 32) | j)
     w.clock[RUNNING] += 1
     w.clock[STARTS] += 1
     gpus = w.job[j, GPUS]

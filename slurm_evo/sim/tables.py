@@ -147,10 +147,9 @@ def _rule_row(rules: Rules, allocation: Allocation, limits: Limits, *, dynamic: 
 
 
 def _jobs(jobs: Workload, fleet: FleetShape, kind_of: Ints, kind: I32) -> I64:
-    job = np.zeros((len(jobs), 12), dtype=np.int64)
+    job = np.zeros((len(jobs), 11), dtype=np.int64)
     job[:, at.SUBMIT] = jobs.submit
-    job[:, at.RUNS] = np.minimum(jobs.runtime, jobs.limit)
-    job[:, at.KILLED] = jobs.runtime > jobs.limit
+    job[:, at.RUNS] = jobs.runtime
     job[:, at.LIMIT] = jobs.limit
     job[:, at.GPUS] = jobs.gpus
     job[:, at.KIND] = kind_of
@@ -205,6 +204,7 @@ def build(  # one array after the other
     cluster = np.zeros((clusters, 10), dtype=np.int64)
     cluster[:, at.C_LOW : at.C_HIGH + 1] = low_high
     cluster[:, at.C_GPUS] = fleet.gpus
+    cluster[:, at.C_SPEED] = fleet.thousandths
     cluster[:, at.C_QUEUE] = np.arange(clusters) if queues > 1 else 0
     life = np.zeros((n, 7), dtype=np.int64)
     life[:, [at.START, at.ON, at.QUEUE]] = -1

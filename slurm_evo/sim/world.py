@@ -16,8 +16,8 @@ LATER = np.int64(2**62)
 GONE = np.int64(-(2**63))
 """A key that never wins: the slot is out of the pass."""
 
-# World.job: (n, 12) int64
-SUBMIT, RUNS, LIMIT, GPUS, KIND, PARTITION, USER, QOS, FEASIBLE, HOME, CANCEL, KILLED = range(12)
+# World.job: (n, 11) int64
+SUBMIT, RUNS, LIMIT, GPUS, KIND, PARTITION, USER, QOS, FEASIBLE, HOME, CANCEL = range(11)
 
 # World.life: (n, 7) int64
 START, ON, STATE, QUEUE, SLOT, PLACES, WHERE = range(7)
@@ -41,7 +41,8 @@ DRAINS = 11
 R_END, R_GPUS, R_CPUS, R_MEMORY, R_JOB = range(5)
 
 # World.cluster: (clusters, 10) int64
-C_LOW, C_HIGH, C_GPUS, C_BUSY, C_ASKED, C_AHEAD, C_QUEUE, C_TOUCHED, C_CHANGED, C_TICKED = range(10)
+C_LOW, C_HIGH, C_GPUS, C_BUSY, C_ASKED, C_AHEAD, C_QUEUE, C_TOUCHED, C_CHANGED, C_SPEED = range(10)
+# C_SPEED: in thousandths; running times are divided by it
 
 # World.column: (queues, 7, capacity) int32
 Q_JOB, Q_KIND, Q_PARTITION, Q_NEED, Q_LIMIT, Q_USER, Q_QOS = range(7)
