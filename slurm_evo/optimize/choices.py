@@ -54,13 +54,20 @@ def choices(queue: Queue) -> Choices:
     lists: list[tuple[int, ...]] = []
     rows = []
     for row in np.flatnonzero(queue.movable):
-        worth = _worth_trying(clusters, int(queue.viable[row]), int(queue.allowed[row]))
+        has, may = int(queue.viable[row]), int(queue.allowed[row])
+        worth = _one_place(clusters, has, may) if queue.single[row] else _worth_trying(clusters, has, may)
         if len(worth) > 1:
             rows.append(row)
             lists.append(worth)
     width = max((len(some) for some in lists), default=1)
     masks = np.array([some + (some[0],) * (width - len(some)) for some in lists], np.uint64).reshape(-1, width)
     return Choices(np.array(rows, np.int64), masks, np.array([len(some) for some in lists], np.int64))
+
+
+@cache
+def _one_place(clusters: int, has: int, may: int) -> tuple[int, ...]:
+    """What it has, and each single cluster."""
+    return tuple(dict.fromkeys([has, *(1 << bit for bit in range(clusters) if may >> bit & 1)]))
 
 
 @cache

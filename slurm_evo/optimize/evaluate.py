@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slurm_evo.model import Scores
-from slurm_evo.optimize.futures import Future, futures
+from slurm_evo.optimize.futures import Future, Sample, masks_of_coming, sample
 from slurm_evo.optimize.queue import Queue
 from slurm_evo.sim.forecast import FloatArray, IntArray, MaskArray, forecast_many
 
@@ -94,12 +94,12 @@ class Judge:
     """Candidates judged so far."""
     nothing: Judged = field(init=False)
     horizon_s: float = field(init=False, default=LEAST_HORIZON_S)
-    _futures: list[Future] = field(init=False)
+    _sample: Sample = field(init=False)
 
     def __post_init__(self) -> None:
-        self._futures = futures(self.queue, self.samples, np.random.default_rng(self.seed))
+        self._sample = sample(self.queue, self.samples, np.random.default_rng(self.seed))
         masks = self.queue.viable[None, :]
-        starts, _ = self._forecast(masks, self._futures[0])
+        starts, _ = self._forecast(masks, self._sample.futures[0])
         started = starts[np.isfinite(starts)]
         if started.size:
             self.horizon_s = max(float(np.quantile(started, 0.9)), LEAST_HORIZON_S)
@@ -109,21 +109,28 @@ class Judge:
         """Judge p candidates: (p, n) masks, or (n,) for one."""
         masks = np.atleast_2d(masks)
         self.evaluations += len(masks)
-        told = [self._forecast(masks, future) for future in self._futures]
+        told = [self._forecast(masks, future) for future in self._sample.futures]
         values = [
             self._values(starts, where >= 0, future)
-            for (starts, where), future in zip(told, self._futures, strict=True)
+            for (starts, where), future in zip(told, self._sample.futures, strict=True)
         ]
         stacked = np.stack(values, axis=1)
         stacked[..., MOVES] = (masks != self.queue.viable).sum(axis=1)[:, None]
-        return Judged(masks, np.stack([starts for starts, _ in told], axis=1), told[0][1], stacked)
+        pending = self._sample.pending
+        every = np.stack([starts[:, pending] for starts, _ in told], axis=1)
+        return Judged(masks, every, told[0][1][:, pending], stacked)
+
+    def look(self, masks: MaskArray) -> tuple[FloatArray, IntArray]:
+        """(n,) starts and clusters in the expected future, of sets that need not be a candidate."""
+        starts, where = self._forecast(masks[None, :], self._sample.futures[0])
+        return starts[0, self._sample.pending], where[0, self._sample.pending]
 
     @property
     def ideal(self) -> FloatArray:
         """(1, f, 4): as if every job started now; no candidate can be better in any objective."""
-        starts = np.zeros((1, len(self.queue.keys)))
+        starts = self._sample.at_s[None, :]
         runs = np.ones(starts.shape, np.bool_)
-        return np.stack([self._values(starts, runs, future) for future in self._futures], axis=1)
+        return np.stack([self._values(starts, runs, future) for future in self._sample.futures], axis=1)
 
     @property
     def chunk(self) -> int:
@@ -131,7 +138,18 @@ class Judge:
         return max(1, CHUNK_ROWS // max(1, len(self.queue.keys)))
 
     def _forecast(self, masks: MaskArray, future: Future) -> tuple[FloatArray, IntArray]:
-        return forecast_many(self.queue.devices, future.releases, future.waiting, masks, depth=self.depth)
+        queue, told = self.queue, self._sample
+        # A job without federation is submitted anew at its new cluster.
+        ready = np.where(queue.single & ((masks & ~queue.viable) != 0), queue.move_s, 0.0)
+        if told.coming.size:
+            shape = (len(masks), told.at_s.size)
+            wide, late = np.empty(shape, np.uint64), np.empty(shape)
+            wide[:, told.pending], wide[:, told.coming] = masks, masks_of_coming(queue, masks)
+            late[:, told.pending], late[:, told.coming] = ready, told.at_s[told.coming]
+            masks, ready = wide, late
+        return forecast_many(
+            queue.devices, future.releases, future.waiting, masks, ready_s=ready, depth=self.depth
+        )
 
     def _values(self, starts: FloatArray, runs: NDArray[np.bool_], future: Future) -> FloatArray:
         """(p, 4), without the moves."""
@@ -141,9 +159,12 @@ class Judge:
         if not queue.weight.size:
             return values
         never = 2 * self.horizon_s + float(queue.waiting.limit_s.max())
-        weighted = queue.weight * (queue.waited_s + np.where(runs, starts, never))
-        values[:, AVERAGE] = weighted.sum(axis=1) / queue.weight.sum()
-        values[:, MAXIMUM] = weighted.max(axis=1) / queue.weight.mean()
+        wait = np.where(runs, starts, never) - self._sample.at_s
+        wait[:, self._sample.pending] += queue.waited_s
+        weight = self._sample.weight
+        weighted = weight * wait
+        values[:, AVERAGE] = weighted.sum(axis=1) / weight.sum()
+        values[:, MAXIMUM] = weighted.max(axis=1) / weight.mean()
         return values
 
     def _busy_share(self, starts: FloatArray, runs: NDArray[np.bool_], future: Future) -> FloatArray:

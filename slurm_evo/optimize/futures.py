@@ -1,4 +1,4 @@
-"""A few futures of one queue: nobody knows how long jobs will run."""
+"""A few futures of one queue: nobody knows how long jobs will run, nor which will come."""
 
 from __future__ import annotations
 
@@ -6,34 +6,94 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from slurm_evo.optimize.queue import Queue
-from slurm_evo.sim.forecast import FloatArray, Releases, Waiting
+from slurm_evo.optimize.queue import Coming, Queue
+from slurm_evo.sim.forecast import FloatArray, IntArray, MaskArray, Releases, Waiting
 
 MEDIAN_SHARE, SPREAD = 0.3, 1.0
-"""Of a limit that a job runs: log-normal, as limits far above running times are in public GPU traces."""
+"""Of a limit that a job runs, where no more is known: log-normal, as limits far above running times are in
+public GPU traces."""
+ERROR = 0.8
+"""Of a predicted running time: sigma of its logarithm."""
+SHUT = 0.5
+"""A job that comes is kept from a cluster from which more than this share of its like is kept."""
 
 
 @dataclass(frozen=True, slots=True)
 class Future:
-    """How long everything that runs and waits will run."""
+    """How long everything that runs, waits and comes will run."""
 
     releases: Releases
     waiting: Waiting
+    """m jobs: the n pending ones and those that come, in the order in which they run."""
 
 
-def futures(queue: Queue, samples: int, rng: np.random.Generator) -> list[Future]:
-    """The expected future, and others drawn at random; the same for all candidates of a queue."""
-    found = [Future(queue.releases, queue.waiting)]
-    for _ in range(samples):
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """The futures all candidates of a queue meet."""
+
+    futures: tuple[Future, ...]
+    """The expected one first."""
+    pending: IntArray
+    """(n,) where the pending jobs stand among the m."""
+    coming: IntArray
+    """(a,) where those that come stand."""
+    at_s: FloatArray
+    """(m,) seconds from now at which each is there."""
+    weight: FloatArray
+    """(m,)"""
+
+
+def sample(queue: Queue, count: int, rng: np.random.Generator) -> Sample:
+    """The expected future and ``count`` others drawn at random."""
+    n = len(queue.keys)
+    waiting, pending, coming = queue.waiting, np.arange(n), np.zeros(0, np.int64)
+    at_s, weight = np.zeros(n), queue.weight
+    if queue.coming is not None and queue.coming.at_s.size:
+        extra = queue.coming
+        pending = np.arange(n) + np.searchsorted(extra.before, np.arange(n), side="right")
+        coming = np.setdiff1d(np.arange(n + extra.at_s.size), pending)
+        waiting = _merged(queue.waiting, extra, pending, coming)
+        at_s, weight = np.zeros(coming.size + n), np.empty(coming.size + n)
+        at_s[coming], weight[coming], weight[pending] = extra.at_s, extra.weight, queue.weight
+    found = [Future(queue.releases, waiting)]
+    for _ in range(count):
         ends, limits = queue.releases.end_s, queue.releases.limit_s
         # The parts of one job on several nodes end together: they share a limit, and so a draw.
-        _, part = np.unique(limits, return_inverse=True)
-        drawn = np.minimum(limits * _shares(rng, limits.size)[part], limits) if limits.size else ends
-        longest = queue.waiting.limit_s
-        runtime = np.clip(longest * _shares(rng, longest.size), 1.0, longest)
-        found.append(Future(replace(queue.releases, end_s=drawn), replace(queue.waiting, runtime_s=runtime)))
+        _, first, part = np.unique(limits, return_index=True, return_inverse=True)
+        drawn = _drawn(rng, ends[first], limits[first])[part] if limits.size else ends
+        runtime = np.maximum(_drawn(rng, waiting.runtime_s, waiting.limit_s), np.minimum(1.0, waiting.limit_s))
+        found.append(Future(replace(queue.releases, end_s=drawn), replace(waiting, runtime_s=runtime)))
+    return Sample(tuple(found), pending, coming, at_s, weight)
+
+
+def _merged(waiting: Waiting, extra: Coming, pending: IntArray, coming: IntArray) -> Waiting:
+    columns = {}
+    for name in ("gpus", "kind", "nodes", "cpus", "runtime_s", "limit_s"):
+        here, there = getattr(waiting, name), getattr(extra.waiting, name)
+        column = np.empty(pending.size + coming.size, here.dtype)
+        column[pending], column[coming] = here, there
+        columns[name] = column
+    return Waiting(**columns)
+
+
+def _drawn(rng: np.random.Generator, expected: FloatArray, limit: FloatArray) -> FloatArray:
+    """Times around a prediction; where that is only the limit, a share of it."""
+    normal = rng.normal(0.0, 1.0, expected.size)
+    told = np.where(expected < limit, expected * np.exp(ERROR * normal), limit * MEDIAN_SHARE * np.exp(SPREAD * normal))
+    return np.minimum(told, limit)
+
+
+def masks_of_coming(queue: Queue, masks: MaskArray) -> MaskArray:
+    """(p, a) where jobs that come may run under each candidate: where those like them may, that wait now."""
+    assert queue.coming is not None  # noqa: S101 - asked only then
+    found = np.repeat(queue.coming.allowed[None, :], len(masks), axis=0)
+    full = np.where(queue.movable, queue.allowed, np.uint64(0))
+    for alike in np.unique(queue.coming.allowed):
+        rows = np.flatnonzero(full == alike)
+        if not rows.size or not alike & (alike - np.uint64(1)):
+            continue
+        mine = queue.coming.allowed == alike
+        for bit in (np.uint64(1 << c) for c in range(len(queue.clusters)) if int(alike) >> c & 1):
+            shut = ((masks[:, rows] & bit) == 0).mean(axis=1) > SHUT
+            found[np.ix_(shut, mine)] &= ~bit
     return found
-
-
-def _shares(rng: np.random.Generator, count: int) -> FloatArray:
-    return np.exp(rng.normal(np.log(MEDIAN_SHARE), SPREAD, count))

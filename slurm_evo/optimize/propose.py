@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -13,13 +14,21 @@ from slurm_evo.optimize.search import evolve
 from slurm_evo.sim.forecast import FloatArray, IntArray, MaskArray
 
 PRUNE_TRIALS = 64
-HARM_S, HARM_SHARE = 300.0, 0.05
-"""A changed job may be expected to start this much later than without the change: noise of the forecast."""
 HARM_ROUNDS = 5
 PATIENCE = 15
 """Generations without a better plan after which the search ends early."""
 SAME = 1e-6
 """Gains that differ by less count as equal."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Care:
+    """What a plan may not do, however much it gains."""
+
+    harm_s: float = 300.0
+    """A changed job may be expected to start this much later than without the change, or"""
+    harm_share: float = 0.05
+    """this share of its expected wait, whichever is more: the noise of a forecast."""
 
 
 def propose(
@@ -32,6 +41,7 @@ def propose(
     budget_s: float,
     clock: Callable[[], float],
     generations: int | None = None,
+    care: Care | None = None,
 ) -> Plan:
     """Choose where the movable jobs may run.
 
@@ -78,7 +88,7 @@ def propose(
     # Pruning gets half the budget again; trials are few and each only simplifies.
     deadline = clock() + budget_s / 2
     best = _pruned(queue, judge, best, gain_of, lambda: clock() >= deadline)
-    best = _harmless(queue, judge, best)
+    best = _harmless(queue, judge, best, care or Care())
     best = _limited(queue, judge, best, max_moves)
     gain = float(gain_of(best)[0])
     front = front.and_also(best)
@@ -150,13 +160,13 @@ def _undo(queue: Queue, best: Judged, rows: IntArray) -> MaskArray:
     return masks
 
 
-def _harmless(queue: Queue, judge: Judge, best: Judged) -> Judged:
+def _harmless(queue: Queue, judge: Judge, best: Judged, care: Care) -> Judged:
     """Undo the changes that make the changed job itself start later in any future, beyond a bound.
 
     What is known of running times is too little to ask a job to wait for others.
     """
     before = judge.nothing.starts_s[0]
-    bound = np.where(np.isfinite(before), before + np.maximum(HARM_S, HARM_SHARE * before), np.inf)
+    bound = np.where(np.isfinite(before), before + np.maximum(care.harm_s, care.harm_share * before), np.inf)
     for _ in range(HARM_ROUNDS):
         harmed = (best.starts_s[0] > bound).any(axis=0) & (best.masks[0] != queue.viable)
         if not harmed.any():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -14,6 +14,19 @@ from slurm_evo.sim.forecast import MAX_CLUSTERS, Devices, FloatArray, IntArray, 
 
 MOST_JOBS = 5000
 """Only the jobs that run first are weighed; those further back hardly compete with them within a horizon."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Coming:
+    """a jobs like those submitted of late, at instants like theirs."""
+
+    waiting: Waiting
+    weight: FloatArray
+    allowed: MaskArray
+    at_s: FloatArray
+    """Seconds from now."""
+    before: IntArray
+    """(a,) non-decreasing; each ranks before the pending job of this row."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +46,17 @@ class Queue:
     allowed: MaskArray
     """(n,) uint64: where the rules would let it run; equal to ``viable`` for a job that stays."""
     movable: NDArray[np.bool_]
+    single: NDArray[np.bool_]
+    """May wait on one cluster only, for want of a federation: a change moves it, which costs ``move_s``."""
+    user: IntArray
+    """(n,) a number for each user."""
+    account: IntArray
+    move_s: float = 30.0
+    """Seconds in which a moved job cannot start."""
+    soon_s: float = 600.0
+    """A job is moved only if it is expected to start within this time: it may move again only then."""
+    coming: Coming | None = None
+    """Jobs expected to be submitted; None: nothing is known of them."""
 
     def names(self, mask: int) -> frozenset[ClusterName]:
         """The clusters of a mask."""
@@ -99,6 +123,9 @@ def queue_from(
         viable=np.array(viable, np.uint64),
         allowed=np.array(allowed, np.uint64),
         movable=np.array([job.key in movable for job in competing], np.bool_),
+        single=np.array([not record.federated for record in records], np.bool_),
+        user=_codes(record.user for record in records),
+        account=_codes(record.account for record in records),
     )
 
 
@@ -181,6 +208,11 @@ def _releases(
         end_s=_floats(columns[3]),
         limit_s=_floats(columns[4]),
     )
+
+
+def _codes(names: Iterable[str]) -> IntArray:
+    known: dict[str, int] = {}
+    return _ints(known.setdefault(name, len(known)) for name in names)
 
 
 def _ints(values: object) -> IntArray:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from slurm_evo.optimize.choices import Choices, Genomes, choices, urgency
 from slurm_evo.optimize.evaluate import Judge, Judged
 from slurm_evo.optimize.queue import Queue
+from slurm_evo.optimize.seeds import seeds
 from slurm_evo.sim.forecast import FloatArray
 
 POPULATION = 24
@@ -53,24 +54,10 @@ def evolve(queue: Queue, judge: Judge, *, rng: np.random.Generator, stop: Stop) 
     if choice.combinations <= FEW:
         judged_in_time(choice.every(), 0)
         return front.judged
-    start, late = _seeds(queue, choice, judge, front, stop)
-    if not late:
+    start = seeds(queue, choice, judge)
+    if judged_in_time(start, 0) is not None:
         _generations(choice, start, _urgent(queue, choice, judge), judged_in_time, rng)
     return front.judged
-
-
-def _seeds(queue: Queue, choice: Choices, judge: Judge, front: _Front, stop: Stop) -> tuple[Genomes, bool]:
-    """Nothing; the race (everything allowed); greedy: what it has and the cluster where the race starts it."""
-    nothing = np.zeros(choice.jobs.size, np.int16)
-    race = choice.nearest(queue.allowed[choice.jobs])
-    raced = judge(choice.decode(queue, race[None, :]))
-    front.add(raced)
-    if stop(0, raced):
-        return np.array([nothing, race]), True
-    winner = raced.where[0, choice.jobs]
-    bit = np.where(winner >= 0, np.uint64(1) << np.maximum(winner, 0).astype(np.uint64), np.uint64(0))
-    greedy = choice.nearest(queue.viable[choice.jobs] | bit)
-    return np.unique(np.array([nothing, race, greedy]), axis=0), False
 
 
 def _urgent(queue: Queue, choice: Choices, judge: Judge) -> FloatArray:

@@ -1,0 +1,154 @@
+"""Layer 1 inside a replay: the optimizer that the daemon runs, called every cycle with what the simulator sees."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from slurm_evo.model import ClusterName, JobKey, Plan
+from slurm_evo.optimize.propose import Care, propose
+from slurm_evo.optimize.queue import Queue
+from slurm_evo.sim.fleet import FleetShape
+from slurm_evo.sim.forecast import Devices, FloatArray, Releases
+from slurm_evo.sim.forecast import Waiting as Pending
+from slurm_evo.sim.rules import Waiting
+from slurm_evo.sim.workload import FOREVER, Ints, Workload
+
+OBJECTIVES = {"average_wait": 1.0, "maximum_wait": 1.0, "utilization": 1.0}
+
+
+@dataclass(slots=True)
+class LayerOneInReplay:
+    """A decision for every cycle. Deterministic for a seed: the search ends by generations, not by the clock.
+
+    Jobs may run on any feasible cluster, as if every owner allowed it. The order is the clusters' own; what is
+    known of running times is the workload's estimate. Give ``federated=False`` together with
+    ``LayerOne(move_s=30, starts_at_home=True)``: then a job waits on one cluster, and a change moves it.
+    """
+
+    jobs: Workload
+    shape: FleetShape
+    seed: int = 0
+    federated: bool = True
+    margin: float = 0.02
+    max_moves: int = 100
+    most_jobs: int = 400
+    """Those that run first are weighed; thousands of cycles have to be decided in a replay."""
+    generations: int = 4
+    cooldown_s: int = 600
+    """A job whose clusters changed stays as it is for so long."""
+    care: Care = field(default_factory=Care)
+    changed: int = 0
+    """Sets of clusters changed so far."""
+    asked: int = 0
+    """Cycles in which a plan was made."""
+    _moved_at: Ints = field(init=False)
+    _rng: np.random.Generator = field(init=False)
+    _devices: Devices = field(init=False)
+    _last: tuple[bytes, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Prepare what does not change."""
+        self._moved_at = np.full(len(self.jobs), -FOREVER, dtype=np.int64)
+        self._rng = np.random.default_rng(self.seed)
+        nodes = self.shape.nodes
+        sizes = [len(each) for each in self.shape.clusters]
+        gpus = np.array([node.gpus for node in nodes], dtype=np.int64)
+        self._devices = Devices(
+            cluster=np.repeat(np.arange(len(sizes)), sizes),
+            kind=np.array([node.gpu_type for node in nodes], dtype=np.int64),
+            gpus=gpus,
+            free_gpus=gpus,
+            free_cpus=np.full(len(gpus), FOREVER, dtype=np.int64),
+            clusters=len(sizes),
+            speed=np.array(self.shape.speed) if self.shape.speed else None,
+        )
+
+    def __call__(self, seen: Waiting) -> Ints:
+        """The sets of clusters of all waiting jobs, (p,) bits."""
+        first = np.argsort(seen.rank, kind="stable")[: self.most_jobs]
+        queue = self.queue(seen, first)
+        plan = self._propose(queue)
+        after = seen.clusters.copy()
+        rows = {int(job): int(row) for row, job in zip(first, seen.jobs[first], strict=True)}
+        bit = {name: 1 << number for number, name in enumerate(queue.clusters)}
+        for placement in plan.changes:
+            after[rows[placement.job.id]] = sum(bit[name] for name in placement.clusters)
+            self._moved_at[placement.job.id] = seen.now
+            self.changed += 1
+        return after
+
+    def _propose(self, queue: Queue) -> Plan:
+        self.asked += 1
+        return propose(
+            queue,
+            objectives=OBJECTIVES,
+            margin=self.margin,
+            max_moves=self.max_moves,
+            rng=self._rng,
+            budget_s=float("inf"),
+            clock=lambda: 0.0,
+            generations=self.generations,
+            care=self.care,
+        )
+
+    def queue(self, seen: Waiting, first: Ints) -> Queue:
+        """The standing problem; ``first`` are rows of ``seen`` in the order in which they run."""
+        jobs, rows = self.jobs, seen.jobs[first]
+        clusters = tuple(ClusterName(f"c{number}") for number in range(self._devices.clusters))
+        movable = (seen.now - self._moved_at[rows] >= self.cooldown_s) & (seen.feasible[first] != 0)
+        viable = seen.clusters[first].astype(np.uint64)
+        limit = jobs.limit[rows].astype(np.float64)
+        devices = self._devices
+        return Queue(
+            clusters=clusters,
+            keys=tuple(JobKey(clusters[0], int(job)) for job in rows),
+            devices=Devices(
+                cluster=devices.cluster,
+                kind=devices.kind,
+                gpus=devices.gpus,
+                free_gpus=seen.free_gpus.copy(),
+                free_cpus=devices.free_cpus,
+                clusters=devices.clusters,
+                speed=devices.speed,
+            ),
+            releases=self._releases(seen),
+            waiting=Pending(
+                gpus=jobs.gpus[rows],
+                kind=jobs.gpu_type[rows],
+                nodes=np.maximum(jobs.nodes[rows], 1),
+                cpus=np.zeros(len(rows), dtype=np.int64),
+                runtime_s=np.minimum(jobs.estimate[rows], limit),
+                limit_s=limit,
+            ),
+            weight=jobs.weight[rows],
+            waited_s=(seen.now - jobs.submit[rows]).astype(np.float64),
+            viable=viable,
+            allowed=np.where(movable, seen.feasible[first].astype(np.uint64), viable),
+            movable=movable,
+            single=np.full(len(rows), not self.federated),
+            user=jobs.user[rows],
+            account=jobs.account[rows],
+        )
+
+    def _releases(self, seen: Waiting) -> Releases:
+        """As the daemon sees them: one that outlived its estimate is given half of what its limit leaves."""
+        jobs, running = self.jobs, seen.running
+        ran = (seen.now - seen.running_since).astype(np.float64)
+        left = np.maximum(jobs.limit[running] - ran, 1.0)
+        expected: FloatArray = jobs.estimate[running].astype(np.float64)
+        if self.shape.speed:
+            expected = expected / np.array(self.shape.speed)[seen.running_on]
+        end = np.where(expected > ran, np.minimum(expected - ran, left), left / 2)
+        parts = seen.running_parts
+        return Releases(
+            node=seen.running_nodes,
+            gpus=np.repeat(-(-jobs.gpus[running] // np.maximum(parts, 1)), parts),
+            cpus=np.zeros(int(parts.sum()), dtype=np.int64),
+            end_s=np.repeat(end, parts),
+            limit_s=np.repeat(left, parts),
+        )
+
+
+__all__ = ["OBJECTIVES", "LayerOneInReplay"]
