@@ -8,13 +8,18 @@ import numpy as np
 
 from slurm_evo.model import ClusterName, JobKey, Plan
 from slurm_evo.optimize.propose import Care, propose
-from slurm_evo.optimize.queue import Queue
+from slurm_evo.optimize.queue import Coming, Queue
+from slurm_evo.policy import Policy
+from slurm_evo.policy.features import JobColumns, feature_table
 from slurm_evo.sim.fleet import FleetShape
 from slurm_evo.sim.forecast import Devices, FloatArray, Releases
 from slurm_evo.sim.forecast import Waiting as Pending
 from slurm_evo.sim.rules import Waiting
+from slurm_evo.sim.tables import feasible
 from slurm_evo.sim.workload import FOREVER, Ints, Workload
 
+HISTORY_S = 86_400
+MOST_COMING = 150
 OBJECTIVES = {"average_wait": 1.0, "maximum_wait": 1.0, "utilization": 1.0}
 
 
@@ -29,6 +34,8 @@ class LayerOneInReplay:
 
     jobs: Workload
     shape: FleetShape
+    policy: Policy | None = None
+    """The clusters' own; places jobs that are expected to come in the order. None: none are expected."""
     seed: int = 0
     federated: bool = True
     margin: float = 0.02
@@ -38,6 +45,10 @@ class LayerOneInReplay:
     generations: int = 4
     cooldown_s: int = 600
     """A job whose clusters changed stays as it is for so long."""
+    samples: int = 2
+    """Futures besides the expected one."""
+    foresees_s: float = 1800.0
+    """Jobs expected to come within this time are among the futures; 0: none."""
     care: Care = field(default_factory=Care)
     changed: int = 0
     """Sets of clusters changed so far."""
@@ -46,12 +57,13 @@ class LayerOneInReplay:
     _moved_at: Ints = field(init=False)
     _rng: np.random.Generator = field(init=False)
     _devices: Devices = field(init=False)
-    _last: tuple[bytes, ...] = ()
+    _feasible: Ints = field(init=False)
 
     def __post_init__(self) -> None:
         """Prepare what does not change."""
         self._moved_at = np.full(len(self.jobs), -FOREVER, dtype=np.int64)
         self._rng = np.random.default_rng(self.seed)
+        self._feasible = feasible(self.jobs, self.shape)
         nodes = self.shape.nodes
         sizes = [len(each) for each in self.shape.clusters]
         gpus = np.array([node.gpus for node in nodes], dtype=np.int64)
@@ -91,6 +103,7 @@ class LayerOneInReplay:
             clock=lambda: 0.0,
             generations=self.generations,
             care=self.care,
+            samples=self.samples,
         )
 
     def queue(self, seen: Waiting, first: Ints) -> Queue:
@@ -130,7 +143,68 @@ class LayerOneInReplay:
             single=np.full(len(rows), not self.federated),
             user=jobs.user[rows],
             account=jobs.account[rows],
+            soon_s=float(self.cooldown_s),
+            coming=self._coming(seen, rows),
         )
+
+    def _coming(self, seen: Waiting, rows: Ints) -> Coming | None:
+        """Jobs like those submitted of late, drawn with replacement, as many as came in such a time."""
+        jobs, rng = self.jobs, self._rng
+        first = int(np.searchsorted(jobs.submit, seen.now - HISTORY_S))
+        last = int(np.searchsorted(jobs.submit, seen.now, side="right"))
+        if self.policy is None or last == first or not self.foresees_s:
+            return None
+        span = min(HISTORY_S, max(seen.now - int(jobs.submit[0]), 1))
+        count = min(int(rng.poisson((last - first) * self.foresees_s / span)), MOST_COMING)
+        drawn = rng.integers(first, last, count)
+        score = self._scores(seen, np.concatenate([rows, drawn]), len(rows))
+        # Scores of the pending jobs fall along their rows, but for what changed since they were ranked.
+        falling = np.minimum.accumulate(score[: len(rows)]) if len(rows) else score[:0]
+        before = np.searchsorted(-falling, -score[len(rows) :], side="right")
+        order = np.argsort(before, kind="stable")
+        drawn, before = drawn[order], before[order]
+        limit = jobs.limit[drawn].astype(np.float64)
+        return Coming(
+            waiting=Pending(
+                gpus=jobs.gpus[drawn],
+                kind=jobs.gpu_type[drawn],
+                nodes=np.maximum(jobs.nodes[drawn], 1),
+                cpus=np.zeros(count, dtype=np.int64),
+                runtime_s=np.minimum(jobs.estimate[drawn], limit),
+                limit_s=limit,
+            ),
+            weight=jobs.weight[drawn],
+            allowed=self._feasible[drawn].astype(np.uint64),
+            at_s=rng.uniform(0.0, self.foresees_s, count),
+            before=before.astype(np.int64),
+        )
+
+    def _scores(self, seen: Waiting, rows: Ints, there: int) -> FloatArray:
+        """Of jobs; those after the first ``there`` as if they had just come."""
+        jobs = self.jobs
+        since = np.where(np.arange(len(rows)) < there, jobs.submit[rows], seen.now)
+        ran = (seen.now - seen.running_since) * jobs.gpus[seen.running]
+        usage = np.bincount(jobs.user[seen.running], weights=ran, minlength=int(jobs.user.max()) + 1)
+        columns = JobColumns(
+            since_s=since.astype(np.float64),
+            limit_s=jobs.limit[rows].astype(np.float64),
+            runtime_s=jobs.estimate[rows].astype(np.float64),
+            gpus=jobs.gpus[rows].astype(np.float64),
+            nodes=np.maximum(jobs.nodes[rows], 1).astype(np.float64),
+            cpus=jobs.cpus[rows].astype(np.float64),
+            weight=jobs.weight[rows],
+            user=jobs.user[rows],
+        )
+        table = feature_table(
+            columns,
+            now_s=float(seen.now),
+            usage_gpu_s=usage.astype(np.float64),
+            busy_gpus=float(jobs.gpus[seen.running].sum()),
+            fleet_gpus=float(self.shape.gpus.sum()),
+        )
+        assert self.policy is not None  # noqa: S101 - asked only then
+        found: FloatArray = np.nan_to_num(self.policy.scores(table), nan=-np.inf)
+        return found
 
     def _releases(self, seen: Waiting) -> Releases:
         """As the daemon sees them: one that outlived its estimate is given half of what its limit leaves."""

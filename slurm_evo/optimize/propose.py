@@ -42,6 +42,7 @@ def propose(
     clock: Callable[[], float],
     generations: int | None = None,
     care: Care | None = None,
+    samples: int = 2,
 ) -> Plan:
     """Choose where the movable jobs may run.
 
@@ -60,10 +61,10 @@ def propose(
         A plan, always: «change nothing» where nothing better was found in time.
     """
     if not queue.movable.any():
-        judge = Judge(queue)
+        judge = Judge(queue, samples=0)
         return _plan(queue, judge.nothing, judge, judge.nothing, "nothing may be moved")
     deadline = clock() + budget_s
-    judge = Judge(queue)
+    judge = Judge(queue, samples=samples)
     nothing = judge.nothing
     if why := _hopeless(queue, judge, objectives, margin, max_moves):
         return _plan(queue, nothing, judge, nothing, why)

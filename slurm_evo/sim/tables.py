@@ -165,6 +165,13 @@ def _jobs(jobs: Workload, fleet: FleetShape, kind_of: Ints, kind: I32) -> I64:
     return job
 
 
+def feasible(jobs: Workload, fleet: FleetShape) -> Ints:
+    """(n,) bits: the clusters that could ever run each job."""
+    node, parts, low_high = _nodes(fleet)
+    kind_of, kind, _ = _kinds(jobs, fleet, node, parts, low_high)
+    return _jobs(jobs, fleet, kind_of, kind)[:, at.FEASIBLE].copy()
+
+
 def _most_places(job: I64, kind: I32) -> int:
     """Nodes all jobs take together at most, each counted on its most scattered cluster."""
     return int(kind[:, :, at.K_NODES].max(axis=1).astype(np.int64)[job[:, at.KIND]].sum()) if len(job) else 0
