@@ -144,7 +144,7 @@ class Judge:
         if told.coming.size:
             shape = (len(masks), told.at_s.size)
             wide, late = np.empty(shape, np.uint64), np.empty(shape)
-            wide[:, told.pending], wide[:, told.coming] = masks, masks_of_coming(queue, masks)
+            wide[:, told.pending], wide[:, told.coming] = masks, masks_of_coming(queue, told, masks)
             late[:, told.pending], late[:, told.coming] = ready, told.at_s[told.coming]
             masks, ready = wide, late
         return forecast_many(

@@ -41,6 +41,12 @@ class Sample:
     """(m,) seconds from now at which each is there."""
     weight: FloatArray
     """(m,)"""
+    kind_of_pending: IntArray
+    """(n,) which of the kinds (jobs that may run on the same clusters) each is of; -1: of none that comes."""
+    kind_of_coming: IntArray
+    """(a,)"""
+    kind_sizes: IntArray
+    """Pending jobs of each kind."""
 
 
 def sample(queue: Queue, count: int, rng: np.random.Generator) -> Sample:
@@ -63,7 +69,14 @@ def sample(queue: Queue, count: int, rng: np.random.Generator) -> Sample:
         drawn = _drawn(rng, ends[first], limits[first])[part] if limits.size else ends
         runtime = np.maximum(_drawn(rng, waiting.runtime_s, waiting.limit_s), np.minimum(1.0, waiting.limit_s))
         found.append(Future(replace(queue.releases, end_s=drawn), replace(waiting, runtime_s=runtime)))
-    return Sample(tuple(found), pending, coming, at_s, weight)
+    allowed = np.zeros(0, np.uint64) if queue.coming is None else queue.coming.allowed
+    kinds, kind_of_coming = np.unique(allowed, return_inverse=True)
+    place = np.searchsorted(kinds, queue.allowed)
+    known = np.flatnonzero(queue.movable & (place < kinds.size))
+    kind_of_pending = np.full(n, -1)
+    kind_of_pending[known] = np.where(kinds[place[known]] == queue.allowed[known], place[known], -1)
+    sizes = np.bincount(kind_of_pending[kind_of_pending >= 0], minlength=kinds.size)
+    return Sample(tuple(found), pending, coming, at_s, weight, kind_of_pending, kind_of_coming.reshape(-1), sizes)
 
 
 def _merged(waiting: Waiting, extra: Coming, pending: IntArray, coming: IntArray) -> Waiting:
@@ -83,17 +96,13 @@ def _drawn(rng: np.random.Generator, expected: FloatArray, limit: FloatArray) ->
     return np.minimum(told, limit)
 
 
-def masks_of_coming(queue: Queue, masks: MaskArray) -> MaskArray:
+def masks_of_coming(queue: Queue, told: Sample, masks: MaskArray) -> MaskArray:
     """(p, a) where jobs that come may run under each candidate: where those like them may, that wait now."""
+    from slurm_evo.optimize.coming_kernel import shut_clusters
+
     assert queue.coming is not None  # noqa: S101 - asked only then
-    found = np.repeat(queue.coming.allowed[None, :], len(masks), axis=0)
-    full = np.where(queue.movable, queue.allowed, np.uint64(0))
-    for alike in np.unique(queue.coming.allowed):
-        rows = np.flatnonzero(full == alike)
-        if not rows.size or not alike & (alike - np.uint64(1)):
-            continue
-        mine = queue.coming.allowed == alike
-        for bit in (np.uint64(1 << c) for c in range(len(queue.clusters)) if int(alike) >> c & 1):
-            shut = ((masks[:, rows] & bit) == 0).mean(axis=1) > SHUT
-            found[np.ix_(shut, mine)] &= ~bit
-    return found
+    shut = shut_clusters(masks, told.kind_of_pending, told.kind_sizes, len(queue.clusters), SHUT)
+    shut = shut[:, told.kind_of_coming]
+    open_left: MaskArray = queue.coming.allowed & ~shut
+    # With nowhere left it is as if nobody had spoken of it.
+    return np.where(open_left == 0, queue.coming.allowed, open_left)

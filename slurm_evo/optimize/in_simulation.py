@@ -45,6 +45,7 @@ class LayerOneInReplay:
     generations: int = 4
     cooldown_s: int = 600
     """A job whose clusters changed stays as it is for so long."""
+    prune_trials: int = 8
     samples: int = 2
     """Futures besides the expected one."""
     foresees_s: float = 1800.0
@@ -58,6 +59,7 @@ class LayerOneInReplay:
     _rng: np.random.Generator = field(init=False)
     _devices: Devices = field(init=False)
     _feasible: Ints = field(init=False)
+    _last: tuple[bytes, ...] = ()
 
     def __post_init__(self) -> None:
         """Prepare what does not change."""
@@ -79,6 +81,10 @@ class LayerOneInReplay:
 
     def __call__(self, seen: Waiting) -> Ints:
         """The sets of clusters of all waiting jobs, (p,) bits."""
+        state = (seen.jobs.tobytes(), seen.running.tobytes(), seen.clusters.tobytes())
+        if state == self._last:
+            return seen.clusters
+        self._last = state
         first = np.argsort(seen.rank, kind="stable")[: self.most_jobs]
         queue = self.queue(seen, first)
         plan = self._propose(queue)
@@ -104,6 +110,7 @@ class LayerOneInReplay:
             generations=self.generations,
             care=self.care,
             samples=self.samples,
+            prune_trials=self.prune_trials,
         )
 
     def queue(self, seen: Waiting, first: Ints) -> Queue:

@@ -43,6 +43,7 @@ def propose(
     generations: int | None = None,
     care: Care | None = None,
     samples: int = 2,
+    prune_trials: int = PRUNE_TRIALS,
 ) -> Plan:
     """Choose where the movable jobs may run.
 
@@ -56,6 +57,9 @@ def propose(
             anything better.
         clock: seconds, monotonic.
         generations: ends the search after so many; with an infinite budget the plan is deterministic.
+        care: bounds on what the plan may do to single jobs.
+        samples: futures besides the expected one.
+        prune_trials: at most so many attempts to do with fewer changes.
 
     Returns:
         A plan, always: «change nothing» where nothing better was found in time.
@@ -88,7 +92,7 @@ def propose(
         return _plan(queue, nothing, judge, front, "kept as it is: no plan is better")
     # Pruning gets half the budget again; trials are few and each only simplifies.
     deadline = clock() + budget_s / 2
-    best = _pruned(queue, judge, best, gain_of, lambda: clock() >= deadline)
+    best = _pruned(queue, judge, best, gain_of, lambda: clock() >= deadline, prune_trials)
     best = _harmless(queue, judge, best, care or Care())
     best = _limited(queue, judge, best, max_moves)
     gain = float(gain_of(best)[0])
@@ -132,6 +136,7 @@ def _pruned(
     best: Judged,
     gain_of: Callable[[Judged], FloatArray],
     late: Callable[[], bool],
+    most: int,
 ) -> Judged:
     """Undo changes that do not help: halves first, then smaller and smaller groups."""
     group = int(best.moves[0])
@@ -143,7 +148,7 @@ def _pruned(
         changed = changed[np.argsort(np.nan_to_num(own, posinf=1e18, neginf=-1e18), kind="stable")]
         undone = False
         for begin in range(0, changed.size, group):
-            if late() or trials >= PRUNE_TRIALS:
+            if late() or trials >= most:
                 return best
             some = changed[begin : begin + group]
             trial = judge(_undo(queue, best, some))
