@@ -66,7 +66,9 @@ def drawn(
     estimate = np.minimum(np.maximum(runtime * np.exp(rng.normal(0, 0.8, count)), 1), more["limit"])
     weight = rng.choice([1.0, 2.0, 4.0], count, p=[0.6, 0.3, 0.1])
     sizes = fleet.gpus
-    may = (np.asarray(more.get("clusters", np.full(count, (1 << len(sizes)) - 1)))[:, None] >> np.arange(len(sizes))) & 1
+    may = (
+        np.asarray(more.get("clusters", np.full(count, (1 << len(sizes)) - 1)))[:, None] >> np.arange(len(sizes))
+    ) & 1
     edge = np.cumsum(may * np.where(sizes >= np.asarray(gpus)[:, None], sizes, 0), axis=1)
     home = (rng.random(count)[:, None] * edge[:, -1:] >= edge).sum(axis=1)
     return Workload(
@@ -100,7 +102,9 @@ def mixed(days: float, seed: int) -> Case:
     rng = np.random.default_rng(seed)
     sizes, kinds, speed = (3, 8, 4, 2, 6, 5), (0, 1, 1, 2, 2, 2), (2.0, 1.4, 1.4, 1.0, 1.0, 1.0)
     fleet = FleetShape(
-        clusters=tuple((NodeShape(gpus=8, gpu_type=kind),) * size for size, kind in zip(sizes, kinds, strict=True)),
+        clusters=tuple(
+            (NodeShape(gpus=8, gpu_type=kind),) * size for size, kind in zip(sizes, kinds, strict=True)
+        ),
         speed=speed,
     )
     power = fleet.gpus * np.array(speed)
@@ -179,7 +183,9 @@ def ubhpc(data: Path, days: float, seed: int) -> Case:
                 allowed &= 0b0100
             count, seconds = int(nodes[1]), day * DAY + hour * 3600 + minute * 60 + second
             if allowed and count <= 80 and float(since[1]) < days * DAY:
-                rows.append((float(since[1]), max(float(runs[1]), 1), int(tasks[1]), count, size * count, allowed, seconds))
+                rows.append(
+                    (float(since[1]), max(float(runs[1]), 1), int(tasks[1]), count, size * count, allowed, seconds)
+                )
     rows.sort()
     columns = np.array(rows).astype(np.int64)
     fits = columns[:, 2] <= columns[:, 3] * np.where(columns[:, 5] == 1, 32, 40)
@@ -222,11 +228,17 @@ def figures(case: Case, done: Replayed) -> dict[str, float]:
 
 def allocations(plain: bool) -> dict[str, Allocation | None]:
     """None: layer 1."""
-    bound: dict[str, Allocation | None] = {"home": Fixed.HOME, "least loaded": Fixed.LEAST_LOADED, "earliest start": Fixed.EARLIEST_START}
+    bound: dict[str, Allocation | None] = {
+        "home": Fixed.HOME,
+        "least loaded": Fixed.LEAST_LOADED,
+        "earliest start": Fixed.EARLIEST_START,
+    }
     return {**(bound if plain else {"earliest start": Fixed.EARLIEST_START}), "race": Race(), "layer 1": None}
 
 
-def one(name: str, data: Path, days: float, seed: int, way: str, plain: bool, changes: dict[str, Any]) -> dict[str, Any]:
+def one(
+    name: str, data: Path, days: float, seed: int, way: str, plain: bool, changes: dict[str, Any]
+) -> dict[str, Any]:
     """One replay."""
     case, policy = case_of(name, data, days, seed), Policy.parse(PRIORITY)
     allocation = allocations(plain)[way]

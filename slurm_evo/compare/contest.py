@@ -10,8 +10,8 @@ from types import MappingProxyType
 
 import numpy as np
 
-from slurm_evo.optimize.in_simulation import LayerOneInReplay
 from slurm_evo.model import ConfigError, PolicyError
+from slurm_evo.optimize.in_simulation import LayerOneInReplay
 from slurm_evo.policy import Policy
 from slurm_evo.sim import baselines
 from slurm_evo.sim.bounds import clairvoyant, lower_bound

@@ -92,7 +92,8 @@ def _merged(waiting: Waiting, extra: Coming, pending: IntArray, coming: IntArray
 def _drawn(rng: np.random.Generator, expected: FloatArray, limit: FloatArray) -> FloatArray:
     """Times around a prediction; where that is only the limit, a share of it."""
     normal = rng.normal(0.0, 1.0, expected.size)
-    told = np.where(expected < limit, expected * np.exp(ERROR * normal), limit * MEDIAN_SHARE * np.exp(SPREAD * normal))
+    share = limit * MEDIAN_SHARE * np.exp(SPREAD * normal)
+    told = np.where(expected < limit, expected * np.exp(ERROR * normal), share)
     return np.minimum(told, limit)
 
 

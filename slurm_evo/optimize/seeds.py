@@ -22,10 +22,10 @@ def seeds(queue: Queue, choice: Choices, judge: Judge) -> Genomes:
     starts, where = judge.look(queue.allowed)
     nothing = judge.nothing.starts_s[0, 0]
     bound = bind_late(queue, nothing, starts, where)
-    plans = [queue.viable, np.where(queue.single, bound, queue.allowed), np.where(queue.single, bound, queue.viable | bound)]
     wide = np.where(queue.single, bound, queue.allowed)
-    for shut in _scarce(queue):
-        plans.append(_keep_free(queue, wide, shut))
+    greedy = np.where(queue.single, bound, queue.viable | bound)
+    plans = [queue.viable, wide, greedy]
+    plans += [_keep_free(queue, wide, shut) for shut in _scarce(queue)]
     plans += _drained(queue, wide, nothing)
     genomes = np.array([choice.nearest(masks[choice.jobs]) for masks in plans], np.int16)
     _, first = np.unique(genomes, axis=0, return_index=True)
@@ -87,7 +87,7 @@ def _drained(queue: Queue, masks: MaskArray, nothing: FloatArray) -> list[MaskAr
     largest = queue.devices.gpus.max(initial=1)
     large = np.flatnonzero((queue.waiting.gpus >= largest) & (nothing > 0))
     cost = queue.weight[large] * (queue.waited_s[large] + np.minimum(nothing[large], 1e9))
-    plans = []
+    plans: list[MaskArray] = []
     for job in large[np.argsort(-cost, kind="stable")[:MOST_LARGE]]:
         places = [c for c in range(len(queue.clusters)) if int(queue.allowed[job]) >> c & 1]
         sizes = [int(queue.devices.gpus[queue.devices.cluster == c].sum()) for c in places]

@@ -88,7 +88,8 @@ class FleetShape:
         """
         if not 1 <= len(self.clusters) <= MAX_CLUSTERS:
             raise ConfigError(f"a fleet has 1 to {MAX_CLUSTERS} clusters, not {len(self.clusters)}")
-        if self.speed and (len(self.speed) != len(self.clusters) or not all(0.001 <= v <= 1000 for v in self.speed)):
+        wrong = any(not 0.001 <= each <= 1000 for each in self.speed)
+        if self.speed and (wrong or len(self.speed) != len(self.clusters)):
             raise ConfigError(f"speed needs one number for each cluster, 0.001 to 1000, not {self.speed}")
         for index, nodes in enumerate(self.clusters):
             if not nodes:
