@@ -185,7 +185,7 @@ def gains(values: FloatArray, nothing: FloatArray, objectives: Mapping[str, floa
     """How much better than «change nothing», as a share: 0.1 is ten percent; negative is worse.
 
     In each future the weighted mean of the relative improvements of average_wait, maximum_wait and
-    utilization. Over the futures the mean; but a candidate that loses in any of them counts by its worst.
+    utilization. Over the futures the mean; of the worst loss in any of them, half is taken off again.
 
     Args:
         values: (p, f, 4) of candidates.
@@ -206,6 +206,5 @@ def gains(values: FloatArray, nothing: FloatArray, objectives: Mapping[str, floa
     busy = 1.0 - nothing[:, IDLE]
     more = np.divide(nothing[:, IDLE] - values[..., IDLE], busy, out=np.zeros(found.shape), where=busy > 0)
     found += objectives.get("utilization", 0.0) * more
-    worst = found.min(axis=1)
-    overall: FloatArray = np.where(worst < 0, worst, found.mean(axis=1)) / total
+    overall: FloatArray = (found.mean(axis=1) + np.minimum(found.min(axis=1), 0.0) / 2) / total
     return overall

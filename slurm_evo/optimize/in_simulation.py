@@ -161,7 +161,8 @@ class LayerOneInReplay:
         last = int(np.searchsorted(jobs.submit, seen.now, side="right"))
         if self.policy is None or last == first or not self.foresees_s:
             return None
-        span = min(HISTORY_S, max(seen.now - int(jobs.submit[0]), 1))
+        # A history that has only just begun says little about a rate.
+        span = min(HISTORY_S, max(seen.now - int(jobs.submit[0]), HISTORY_S // 8))
         count = min(int(rng.poisson((last - first) * self.foresees_s / span)), MOST_COMING)
         drawn = rng.integers(first, last, count)
         score = self._scores(seen, np.concatenate([rows, drawn]), len(rows))

@@ -167,18 +167,23 @@ def _undo(queue: Queue, best: Judged, rows: IntArray) -> MaskArray:
 
 
 def _harmless(queue: Queue, judge: Judge, best: Judged, care: Care) -> Judged:
-    """Undo the changes that make the changed job itself start later in any future, beyond a bound.
+    """Undo the changes that make the changed job itself start later, beyond a bound.
 
-    What is known of running times is too little to ask a job to wait for others.
+    As expected, and on average over the futures: one bad future is no reason, since every cycle decides anew.
     """
-    before = judge.nothing.starts_s[0]
+    before = _expected_and_mean(judge.nothing)
     bound = np.where(np.isfinite(before), before + np.maximum(care.harm_s, care.harm_share * before), np.inf)
     for _ in range(HARM_ROUNDS):
-        harmed = (best.starts_s[0] > bound).any(axis=0) & (best.masks[0] != queue.viable)
+        harmed = (_expected_and_mean(best) > bound).any(axis=0) & (best.masks[0] != queue.viable)
         if not harmed.any():
             return best
         best = judge(_undo(queue, best, np.flatnonzero(harmed)))
     return judge.nothing
+
+
+def _expected_and_mean(judged: Judged) -> FloatArray:
+    """(2, n) starts of one candidate."""
+    return np.stack([judged.starts_s[0, 0], judged.starts_s[0].mean(axis=0)])
 
 
 def _limited(queue: Queue, judge: Judge, best: Judged, max_moves: int) -> Judged:
