@@ -14,6 +14,8 @@ MEDIAN_SHARE, SPREAD = 0.3, 1.0
 public GPU traces."""
 ERROR = 0.8
 """Of a predicted running time: sigma of its logarithm."""
+LONG_S = 3600.0
+"""Jobs that long are a kind of their own: what they take is gone for long."""
 SHUT = 0.5
 """A job that comes is kept from a cluster from which more than this share of its like is kept."""
 
@@ -42,7 +44,7 @@ class Sample:
     weight: FloatArray
     """(m,)"""
     kind_of_pending: IntArray
-    """(n,) which of the kinds (jobs that may run on the same clusters) each is of; -1: of none that comes."""
+    """(n,) which of the kinds (jobs that may run on the same clusters, long or short) each is of; -1: of none that comes."""
     kind_of_coming: IntArray
     """(a,)"""
     kind_sizes: IntArray
@@ -70,13 +72,16 @@ def sample(queue: Queue, count: int, rng: np.random.Generator) -> Sample:
         runtime = np.maximum(_drawn(rng, waiting.runtime_s, waiting.limit_s), np.minimum(1.0, waiting.limit_s))
         found.append(Future(replace(queue.releases, end_s=drawn), replace(waiting, runtime_s=runtime)))
     allowed = np.zeros(0, np.uint64) if queue.coming is None else queue.coming.allowed
-    kinds, kind_of_coming = np.unique(allowed, return_inverse=True)
-    place = np.searchsorted(kinds, queue.allowed)
-    known = np.flatnonzero(queue.movable & (place < kinds.size))
+    # Long jobs and short ones that may run on the same clusters are two kinds.
+    bits, kind_of_coming = np.unique(allowed, return_inverse=True)
+    place = np.searchsorted(bits, queue.allowed)
+    known = np.flatnonzero(queue.movable & (place < bits.size))
+    known = known[bits[place[known]] == queue.allowed[known]]
     kind_of_pending = np.full(n, -1)
-    kind_of_pending[known] = np.where(kinds[place[known]] == queue.allowed[known], place[known], -1)
-    sizes = np.bincount(kind_of_pending[kind_of_pending >= 0], minlength=kinds.size)
-    return Sample(tuple(found), pending, coming, at_s, weight, kind_of_pending, kind_of_coming.reshape(-1), sizes)
+    kind_of_pending[known] = 2 * place[known] + (queue.waiting.runtime_s[known] >= LONG_S)
+    kind_of_coming = 2 * kind_of_coming.reshape(-1) + (waiting.runtime_s[coming] >= LONG_S)
+    sizes = np.bincount(kind_of_pending[known], minlength=2 * bits.size)
+    return Sample(tuple(found), pending, coming, at_s, weight, kind_of_pending, kind_of_coming, sizes)
 
 
 def _merged(waiting: Waiting, extra: Coming, pending: IntArray, coming: IntArray) -> Waiting:

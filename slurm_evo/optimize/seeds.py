@@ -6,6 +6,7 @@ import numpy as np
 
 from slurm_evo.optimize.choices import Choices, Genomes
 from slurm_evo.optimize.evaluate import Judge
+from slurm_evo.optimize.futures import LONG_S
 from slurm_evo.optimize.queue import Queue
 from slurm_evo.sim.forecast import FloatArray, IntArray, MaskArray
 
@@ -25,7 +26,8 @@ def seeds(queue: Queue, choice: Choices, judge: Judge) -> Genomes:
     wide = np.where(queue.single, bound, queue.allowed)
     greedy = np.where(queue.single, bound, queue.viable | bound)
     plans = [queue.viable, wide, greedy]
-    plans += [_keep_free(queue, wide, shut) for shut in _scarce(queue)]
+    for shut in _scarce(queue):
+        plans += [_keep_free(queue, wide, shut), _keep_free(queue, wide, shut, LONG_S)]
     plans += _drained(queue, wide, nothing)
     genomes = np.array([choice.nearest(masks[choice.jobs]) for masks in plans], np.int16)
     _, first = np.unique(genomes, axis=0, return_index=True)
@@ -68,8 +70,8 @@ def _scarce(queue: Queue) -> list[int]:
     return sorted(found, key=lambda c: -found[c])[:MOST_SHUT]
 
 
-def _keep_free(queue: Queue, masks: MaskArray, cluster: int) -> MaskArray:
-    """Those who may run elsewhere leave a cluster to those who may not, the jobs with fewest choices."""
+def _keep_free(queue: Queue, masks: MaskArray, cluster: int, longer_s: float = 0.0) -> MaskArray:
+    """Those who may run elsewhere, longer than this, leave a cluster to the jobs with fewest choices."""
     bit = np.uint64(1 << cluster)
     choices = np.bitwise_count(queue.allowed)
     asks = (queue.allowed & bit) != 0
@@ -77,7 +79,7 @@ def _keep_free(queue: Queue, masks: MaskArray, cluster: int) -> MaskArray:
     if queue.coming is not None:
         theirs = np.bitwise_count(queue.coming.allowed)[(queue.coming.allowed & bit) != 0]
         fewest = min(fewest, int(theirs.min()) if theirs.size else 64)
-    leave = queue.movable & ~queue.single & asks & (choices > fewest)
+    leave = queue.movable & ~queue.single & asks & (choices > fewest) & (queue.waiting.runtime_s >= longer_s)
     kept: MaskArray = np.where(leave, masks & ~bit, masks)
     return kept
 
