@@ -82,7 +82,8 @@ def philly(data: Path, part: int, days: float, seed: int) -> Case:
     begin = datetime(2017, 10, 2)  # noqa: DTZ001 - the log's own wall time
     with gzip.open(data / "philly" / "philly_jobs.csv.gz", "rt") as file:
         rows = [
-            ((datetime.fromisoformat(row["timestamp"]) - begin).total_seconds(), float(row["duration"]), int(row["num_gpus"]))
+            ((datetime.fromisoformat(row["timestamp"]) - begin).total_seconds(),
+             float(row["duration"]), int(row["num_gpus"]))
             for row in csv.DictReader(file)
         ]  # fmt: skip
     rows = sorted(row for row in rows if row[2] <= 32 and 0 <= row[0] < min(days, 28) * DAY)
@@ -193,8 +194,8 @@ def ubhpc(data: Path, days: float, seed: int) -> Case:
     allowed = np.where(columns[:, 2] > columns[:, 3] * 32, columns[:, 5] & 0b1110, columns[:, 5])
     columns, allowed = columns[allowed > 0], allowed[allowed > 0]
     return Case(
-        drawn(rng, fleet, columns[:, 0], np.minimum(columns[:, 1], columns[:, 6]), columns[:, 2], nodes=columns[:, 3],
-              memory=np.minimum(columns[:, 4], 700_000 * columns[:, 3]), clusters=allowed,
+        drawn(rng, fleet, columns[:, 0], np.minimum(columns[:, 1], columns[:, 6]), columns[:, 2],
+              nodes=columns[:, 3], memory=np.minimum(columns[:, 4], 700_000 * columns[:, 3]), clusters=allowed,
               limit=np.maximum(columns[:, 6], 60)),
         fleet,
     )  # fmt: skip
@@ -259,7 +260,8 @@ def show(row: dict[str, Any]) -> None:
     extra = f"  {row['changed']} changes in {row['plans']} plans" if "plans" in row else ""
     print(
         f"{row['case']:9s} {'plain' if row['plain'] else 'federated':9s} seed {row['seed']} {row['way']:15s} "
-        f"average {row['average']:9.0f} s  maximum {row['maximum']:10.0f} s  utilization {row['utilization']:.3f}  "
+        f"average {row['average']:9.0f} s  maximum {row['maximum']:10.0f} s  "
+        f"utilization {row['utilization']:.3f}  "
         f"[{row['jobs']} jobs, queue {row['queue']:.0f}, {row['seconds']:.0f} s]{extra}",
         flush=True,
     )

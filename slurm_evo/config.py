@@ -203,6 +203,15 @@ class ClusterSettings(_Topic):
     """For rest: whose token it is."""
     timeout_s: Annotated[float, Field(gt=0)] = 20.0
     """For one question."""
+    priority: Literal["rpc", "plugin"] = "rpc"
+    """How the order gets in: SiteFactor updates, or the plugin site_factor/evo inside slurmctld."""
+    plugin_dir: Path | None = None
+    """Where that plugin reads; default /var/lib/slurm-evo/plugin/NAME. The daemon writes it."""
+
+    @property
+    def plugin_files(self) -> Path:
+        """The folder of the policy and the context for the plugin of this cluster."""
+        return self.plugin_dir or Path("/var/lib/slurm-evo/plugin") / self.name
 
     @field_validator("name")
     @classmethod
@@ -278,6 +287,15 @@ class Settings(_Topic):
     def names(self) -> tuple[ClusterName, ...]:
         """All cluster names, as configured."""
         return tuple(ClusterName(cluster.name) for cluster in self.clusters)
+
+    @property
+    def with_plugin(self) -> Mapping[ClusterName, Path]:
+        """The clusters whose own plugin ranks, with the folder it reads."""
+        return {
+            ClusterName(cluster.name): cluster.plugin_files
+            for cluster in self.clusters
+            if cluster.priority == "plugin"
+        }
 
     @property
     def state_dir(self) -> Path:

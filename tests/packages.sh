@@ -2,7 +2,7 @@
 # Installs the Debian packages that the tests need and that are missing. As root; quiet when nothing is missing.
 set -euo pipefail
 wanted=("$@")
-[ ${#wanted[@]} -gt 0 ] || wanted=(python3-venv debootstrap iproute2 util-linux postgresql mariadb-server)
+[ ${#wanted[@]} -gt 0 ] || wanted=(python3-venv debootstrap iproute2 util-linux postgresql mariadb-server gcc make libc6-dev)
 missing=()
 for package in "${wanted[@]}"; do
   dpkg-query -W -f '${Status}' "$package" 2>/dev/null | grep -q 'install ok installed' || missing+=("$package")

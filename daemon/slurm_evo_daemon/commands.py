@@ -161,12 +161,14 @@ def _look_and_decide(around: Any, force: Any) -> Any:
     """What a cycle would see and decide now; writes nothing, not even into the journal."""
     from slurm_evo_daemon.decide import decide
     from slurm_evo_daemon.observe import observe
+    from slurm_evo_daemon.plugin_files import ranked_inside
 
     view = observe(around.ports, around.clock())
     known = around.journal.jobs()
     return view, decide(
-        view, known, force.settings, force.policy, around.times, rng=around.rng, stopwatch=around.stopwatch
-    )
+        view, known, force.settings, force.policy, around.times,
+        rng=around.rng, stopwatch=around.stopwatch, inside=ranked_inside(force.settings, around.clock()),
+    )  # fmt: skip
 
 
 def status(config: ConfigOption = None, as_json: JsonOption = False) -> None:

@@ -12,7 +12,7 @@ from slurm_evo.config import Settings
 from slurm_evo.model import ClusterName, ClusterPort, Outcome
 from slurm_evo.policy import Policy
 from slurm_evo.store import Journal, Lease
-from slurm_evo_daemon import report
+from slurm_evo_daemon import plugin_files, report
 from slurm_evo_daemon.act import act, recover
 from slurm_evo_daemon.decide import Decision, decide
 from slurm_evo_daemon.learning import RunningTimes
@@ -59,7 +59,10 @@ def cycle(
     known = journal.jobs()
     if lease is not None:
         known = recover(journal, known, clock)
-    decision = decide(view, known, settings, policy, around.times, rng=around.rng, stopwatch=around.stopwatch)
+    decision = decide(
+        view, known, settings, policy, around.times,
+        rng=around.rng, stopwatch=around.stopwatch, inside=plugin_files.ranked_inside(settings, clock()),
+    )  # fmt: skip
     if decision.plan is not None:
         journal.record_plan(number, decision.plan, weights=settings.objectives.as_mapping())
     journal.record_refusals(
@@ -74,6 +77,7 @@ def cycle(
             number, decision.intents, decision.memories, known,
             ports=around.ports, journal=journal, lease=lease, clock=clock, refusal_s=settings.moves.refusal_s,
         )  # fmt: skip
+    unwritten = plugin_files.write(view, decision, settings, policy) if lease is not None else ()
     marks.append(around.stopwatch())
 
     # 4. Report. One line that says why, for the log and the journal.
@@ -82,5 +86,6 @@ def cycle(
     )
     counts = report.count(view, decision, outcomes)
     why = report.sentence(view, decision, counts, live=lease is not None)
+    why = "; ".join((why, *unwritten))
     journal.end_cycle(number, now=clock(), seconds=seconds, counts=counts, sentence=why)
     return CycleReport(number, lease is not None, seconds, counts, why), decision

@@ -64,6 +64,7 @@ def decide(
     *,
     rng: np.random.Generator,
     stopwatch: Callable[[], float],
+    inside: frozenset[ClusterName] = frozenset(),
 ) -> Decision:
     """Judge, rank and place every pending job; propose the next safe step for each.
 
@@ -75,6 +76,7 @@ def decide(
         times: what is known of running times; only asked.
         rng: drives the search; the same generator state gives the same plan for the same budget.
         stopwatch: seconds, monotonic; bounds the search.
+        inside: clusters whose own plugin ranks: no SiteFactor is sent for what waits only there.
     """
     pending = {key: job for key, job in view.jobs.items() if job.pending}
     memories = {key: _recall(job, known.get(key), view.now) for key, job in pending.items()}
@@ -83,14 +85,14 @@ def decide(
         return Decision({}, None, None, {}, {}, ())
     now = standing(view, pending.values(), memories, settings, policy, times)
     plan, notes = _place(view, now, verdicts, memories, settings, rng, stopwatch)
-    ranks = _rank(pending, now, verdicts, memories, view, settings)
+    ranks = _rank(pending, now, verdicts, memories, view, settings, inside)
     intents: list[Intent] = []
     for key, job in pending.items():
         memories[key] = _settle_memory(job, memories[key], verdicts[key], view.now)
         if not verdicts[key].rankable or not job.job.federated:
             continue
         rank = ranks.get(key)
-        value = rank.site_factor if rank else _seen_site_factor(job, memories[key]) or 0
+        value = rank.site_factor if rank else _seen_site_factor(job, memories[key], inside) or 0
         step = moves.step(job, memories[key], view, settings.moves, value)
         memories[key] = step.memory
         if step.note:
@@ -99,7 +101,8 @@ def decide(
             before = {"clusters": sorted(job.viable), "nice": job.job.nice, "site_factor": value}
             intents.append(Intent(action=step.action, before=before, reason=step.note))
     unpinned = {intent.action.job for intent in intents if isinstance(intent.action, Unpin)}
-    intents += _pushes(ranks, unpinned, settings)
+    pushed = {key: rank for key, rank in ranks.items() if not pending[key].waiting_on <= inside}
+    intents += _pushes(pushed, unpinned, settings)
     for intent in intents:
         key = intent.action.job
         if isinstance(intent.action, SetSiteFactor | Unpin) and key in ranks:
@@ -199,6 +202,7 @@ def _rank(
     memories: Mapping[JobKey, JobMemory],
     view: FleetView,
     settings: Settings,
+    inside: frozenset[ClusterName],
 ) -> dict[JobKey, Rank]:
     """SiteFactors for the jobs of each federation (siblings share one value) and of each plain cluster."""
     if not settings.priority.push:
@@ -212,7 +216,7 @@ def _rank(
     for keys in groups.values():
         keys.sort(key=lambda key: (now.score_of[key], -memories[key].submitted.timestamp(), -key.id))
         keys = keys[-settings.priority.band :]  # noqa: PLW2901 - the lowest stay unranked where the band is full
-        seen = [_seen_site_factor(pending[key], memories[key]) for key in keys]
+        seen = [_seen_site_factor(pending[key], memories[key], inside) for key in keys]
         restored = [_restored_age(memories[key], view, settings) for key in keys]
         # What was sent for lost age is taken off to see the place, and what is due now is put on.
         plain = [
@@ -225,9 +229,16 @@ def _rank(
     return ranks
 
 
-def _seen_site_factor(job: FleetJob, memory: JobMemory) -> int | None:
-    """The value its waiting siblings agree on; what was last sent where no way in can read it back."""
-    waiting = [record for record in job.records if record.waiting_here and not record.direct_priority]
+def _seen_site_factor(job: FleetJob, memory: JobMemory, inside: frozenset[ClusterName]) -> int | None:
+    """The value its waiting siblings agree on; what was last sent where no way in can read it back.
+
+    Clusters that rank by themselves (``inside``) have their own values, which say nothing of what was sent.
+    """
+    waiting = [
+        record
+        for record in job.records
+        if record.waiting_here and not record.direct_priority and record.cluster not in inside
+    ]
     values = {record.site_factor for record in waiting if record.site_factor is not None}
     if not values:
         return memory.site_factor

@@ -73,7 +73,7 @@ def standing(
     table = feature_table(
         columns,
         now_s=now_s,
-        usage_gpu_s=_usage(view, number),
+        usage_gpu_s=usage(view, number),
         busy_gpus=float(sum(node.gpus_used for seen in view.seen for node in seen.nodes if node.up)),
         fleet_gpus=float(sum(seen.gpus for seen in view.seen)),
     )
@@ -100,14 +100,14 @@ def _running(view: FleetView, times: RunningTimes) -> dict[JobKey, float]:
     return expected
 
 
-def _usage(view: FleetView, number: Mapping[str, int]) -> NDArray[np.float64]:
+def usage(view: FleetView, number: Mapping[str, int]) -> NDArray[np.float64]:
     """GPU-seconds of the running jobs, by user."""
-    usage = np.zeros(len(number))
+    used = np.zeros(len(number))
     for job in view.jobs.values():
         record = job.job
         if job.running and record.started is not None:
-            usage[number[record.user]] += record.gpus * max((view.now - record.started).total_seconds(), 0.0)
-    return usage
+            used[number[record.user]] += record.gpus * max((view.now - record.started).total_seconds(), 0.0)
+    return used
 
 
 def aligned(now: datetime, every_s: float) -> datetime:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -95,12 +94,13 @@ def add(
     Exit code 2 if it is refused; the reason is told and nothing is kept.
     """
     from slurm_evo.policy import admitted
+    from slurm_evo.policy.compact import policy_id
     from slurm_evo_daemon.loop import utc_now
 
     with _journal(config) as (settings, journal):
         text, where, provenance = _source(source, settings)
         policy = admitted(text)
-        id_ = identifier(policy.text)
+        id_ = policy_id(policy)
         stored = journal.add_policy(id_, policy.text, source=where, now=utc_now(), provenance=provenance)
         if promote_:
             stored = journal.promote(id_, now=utc_now())
@@ -151,17 +151,27 @@ def rollback(config: ConfigOption = None, as_json: JsonOption = False) -> None:
 def export(
     id_: IdArgument,
     to: Annotated[Path | None, typer.Option("--to", help="File to write; else standard output.")] = None,
+    as_lua: Annotated[bool, typer.Option("--lua", help="As a Lua module for slurm_evo.lua.")] = False,
+    compact: Annotated[bool, typer.Option("--compact", help="As the file that site_factor/evo reads.")] = False,
     config: ConfigOption = None,
 ) -> None:
-    """Write a policy with its provenance as JSON, for another site or for the record.
+    """Write a policy with its provenance as JSON, for another site or for the record; or for Slurm's plugins.
 
     Example: `slurm-evo policy export p-1f2e3d --to policy.json`
     """
-    from slurm_evo.model import PolicyError
+    from slurm_evo.model import ConfigError
     from slurm_evo.policy import Policy
+    from slurm_evo.policy.compact import dump
+    from slurm_evo.policy.lua import export as in_lua
 
+    if as_lua and compact:
+        raise ConfigError("--lua and --compact are two files: export one after the other")
     with _journal(config) as (_, journal):
         stored = _find(journal, id_)
+    if as_lua or compact:
+        policy = Policy.parse(stored.text)
+        _put(in_lua(policy) if as_lua else dump(policy), to)
+        return
     content = {
         "id": stored.id,
         "text": stored.text,
@@ -170,18 +180,20 @@ def export(
         "created": stored.created.isoformat(),
         "provenance": dict(stored.provenance),
     }
+    _put(json.dumps(content, indent=2) + "\n", to)
+
+
+def _put(text: str, to: Path | None) -> None:
+    """On standard output, or into a file."""
+    from slurm_evo.model import PolicyError
+
     if to is None:
-        typer.echo(json.dumps(content, indent=2))
+        typer.echo(text, nl=False)
         return
     try:
-        to.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+        to.write_text(text, encoding="utf-8")
     except OSError as failure:
         raise PolicyError(f"{to}: cannot be written: {failure.strerror or failure}") from failure
-
-
-def identifier(text: str) -> str:
-    """A policy's id: the same expression has the same one everywhere."""
-    return "p-" + hashlib.blake2b(text.encode(), digest_size=5).hexdigest()
 
 
 def _source(source: str, settings: Settings) -> tuple[str, str, dict[str, Any]]:
@@ -249,4 +261,4 @@ def _journal(config: Path | None) -> Any:
     return opened()
 
 
-__all__ = ["app", "identifier"]
+__all__ = ["app"]

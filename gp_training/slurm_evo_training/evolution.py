@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import math
 import multiprocessing
 import os
 import signal
@@ -82,12 +83,16 @@ class Engine(Protocol):
         """As `concurrent.futures.Executor.submit`."""
 
 
+EngineOf = Callable[[Problem], contextlib.AbstractContextManager[Engine | None]]
+"""Opens a place to work on a problem; None works in this process."""
+
+
 def evolve(
     problem: Problem,
     recipe: Recipe,
     *,
     workers: int = 1,
-    engine: Callable[[Problem], contextlib.AbstractContextManager[Engine | None]] | None = None,
+    engine: EngineOf | None = None,
     checkpoint: Path | None = None,
     resume: bool = False,
     progress: Callable[[Progress], None] = lambda _: None,
@@ -157,7 +162,13 @@ class _Run:
                 for number in range(recipe.islands)
             ]
             jobs = [
-                (island.as_json(), asdict(recipe), recipe.migrate_every, [candidate_json(one) for one in arrived])
+                (
+                    island.as_json(),
+                    asdict(recipe),
+                    recipe.migrate_every,
+                    [candidate_json(one) for one in arrived],
+                    max(recipe.minutes * 60 - self.seconds, 0.0),
+                )
                 for island, arrived in zip(self.islands, arrivals, strict=True)
             ]
             found = self._work(place, advance_island, jobs)
@@ -348,9 +359,11 @@ def advance_island(
     recipe: dict[str, Any],
     generations: int,
     arrived: list[dict[str, Any]],
+    seconds: float = math.inf,
     evaluator: Evaluator | None = None,
 ) -> tuple[dict[str, Any], int]:
-    """Work of one island between two exchanges, as plain values."""
+    """Work of one island between two exchanges, as plain values; ends early after so many seconds."""
+    until = time.monotonic() + seconds
     here = evaluator or _HERE
     assert here is not None  # noqa: S101 - every worker is settled first
     before = here.simulated
@@ -360,6 +373,7 @@ def advance_island(
         here,
         generations,
         [candidate_of(one) for one in arrived],
+        late=lambda: time.monotonic() >= until,
     )
     return island.as_json(), here.simulated - before
 

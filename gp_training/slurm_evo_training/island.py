@@ -130,9 +130,14 @@ def candidate_of(found: dict[str, Any]) -> Candidate:
 
 
 def advance(
-    island: Island, recipe: Recipe, evaluator: Evaluator, generations: int, arrived: Sequence[Candidate] = ()
+    island: Island,
+    recipe: Recipe,
+    evaluator: Evaluator,
+    generations: int,
+    arrived: Sequence[Candidate] = (),
+    late: Callable[[], bool] = lambda: False,
 ) -> Island:
-    """Some generations later. The island given is left as it was, but for its random state.
+    """Some generations later, fewer if it is late. The island given is left as it was, but for its random state.
 
     Args:
         island: an empty one is settled first, which counts as a generation.
@@ -140,7 +145,10 @@ def advance(
         evaluator: of the problem.
         generations: how many.
         arrived: candidates of other islands, taken in before the first.
+        late: asked before every policy; once it is true, what is there is sorted and returned. What people
+            wrote is always tried: it comes first on an empty island.
     """
+    must = len(by_hand(int(evaluator.problem.fleet.gpus.sum())))
     now = replace(island, population=list(island.population))
     known = {evaluator.meaning(one.policy) for one in now.population}
     for one in arrived:
@@ -154,6 +162,8 @@ def advance(
         else:
             offspring = _settlers(now, recipe, evaluator, breeder, known)
         for policy in offspring:
+            if late() and len(now.population) + now.given_up >= must:
+                break
             candidate = race(policy, now.population, evaluator)
             now.tried += 1
             if candidate is None:
@@ -162,6 +172,8 @@ def advance(
                 now.population.append(candidate)
         now.population = survive(now.population, recipe.population)
         now.generation += 1
+        if late():
+            break
     return now
 
 

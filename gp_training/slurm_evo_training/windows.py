@@ -6,7 +6,6 @@ Sensitivity and Variability by Input Shaking», MASCOTS 2007. A schedule's worst
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, fields
 
 import numpy as np
@@ -17,8 +16,11 @@ from slurm_evo.sim.workload import Workload
 from slurm_evo_training.fitness import Scene
 
 DAY_S = 86_400
+LEAST_S = 600
 SHAKEN_S = 300.0
-"""Standard deviation of the moves; small against a day, large against the order of arrivals."""
+"""Standard deviation of the moves at most; small against a day, large against the order of arrivals."""
+SHAKEN_SHARE = 0.002
+"""Of a short history's length."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,8 +61,8 @@ def split(jobs: Workload, *, choose: float = 0.25, judge: float = 0.25) -> Split
     if not len(jobs):
         raise TraceError("the history has no job")
     first, last = int(jobs.submit[0]), int(jobs.submit[-1]) + 1
-    if last - first < DAY_S // 4:
-        raise TraceError(f"the history covers {(last - first) / 3600:.1f} hours of submissions; 6 are the least")
+    if last - first < LEAST_S:
+        raise TraceError(f"the history covers {(last - first) / 60:.0f} minutes of submissions; 10 are the least")
     one = first + round((last - first) * (1 - choose - judge))
     two = first + round((last - first) * (1 - judge))
     return Split(
@@ -99,11 +101,12 @@ def only(jobs: Workload, which: NDArray[np.bool_], *, origin_s: int = 0) -> Work
     return Workload(**columns)
 
 
-def shaken(jobs: Workload, seed: int, *, by_s: float = SHAKEN_S) -> Workload:
+def shaken(jobs: Workload, seed: int) -> Workload:
     """The same jobs, each submitted a little earlier or later; seed 0 leaves them as they were."""
     if seed == 0 or not len(jobs):
         return jobs
     random = np.random.default_rng(seed)
+    by_s = min(SHAKEN_S, SHAKEN_SHARE * float(jobs.submit[-1] - jobs.submit[0]))
     moved = np.clip(jobs.submit + np.rint(random.normal(0.0, by_s, len(jobs))).astype(np.int64), 0, None)
     order = np.argsort(moved, kind="stable")
     columns = {field.name: getattr(jobs, field.name)[order] for field in fields(jobs)}
@@ -111,27 +114,3 @@ def shaken(jobs: Workload, seed: int, *, by_s: float = SHAKEN_S) -> Workload:
     columns["cancel"] = np.where(columns["cancel"] >= 0, np.maximum(columns["cancel"] + shift, moved[order]), -1)
     columns["submit"] = moved[order]
     return Workload(**columns)
-
-
-Draw = Callable[[int], Workload]
-"""A history for a seed: shaken, or with its synthesised fields drawn anew."""
-
-
-def scenes(draw: Draw, span: Span, *, name: str, seeds: range, pieces: int = 1) -> tuple[Scene, ...]:
-    """A span in overlapping pieces, another seed each.
-
-    Args:
-        draw: a history for a seed.
-        span: what to cut.
-        name: of the span.
-        seeds: as many scenes as seeds.
-        pieces: places the pieces start at; each is half the span long if there are several.
-    """
-    length = span.last_s - span.first_s
-    piece = length if pieces == 1 else length * 2 // 3
-    found = []
-    for place, seed in enumerate(seeds):
-        start = span.first_s + (0 if pieces == 1 else (length - piece) * (place % pieces) // (pieces - 1))
-        part = Span(first_s=start, last_s=start + piece)
-        found.append(scene(draw(seed), part, name=f"{name} {place + 1}"))
-    return tuple(found)

@@ -56,11 +56,13 @@ def build(*rooms: Callable[[typer.Typer], None]) -> typer.Typer:
     """The whole command, with what ``rooms`` and the installed rooms add."""
     from slurm_evo.cli.config import app as config
     from slurm_evo.cli.doctor import doctor
+    from slurm_evo.cli.install_plugins import install_plugins
     from slurm_evo.cli.replay import compare, replay
     from slurm_evo.cli.trace import app as trace
 
     app.add_typer(config, name="config")
     app.command("doctor")(doctor)
+    app.command("install-plugins")(install_plugins)
     app.add_typer(trace, name="trace")
     app.command("replay")(replay)
     app.command("compare")(compare)

@@ -44,7 +44,7 @@ class Sample:
     weight: FloatArray
     """(m,)"""
     kind_of_pending: IntArray
-    """(n,) which of the kinds (jobs that may run on the same clusters, long or short) each is of; -1: of none that comes."""
+    """(n,) which of the kinds (may run on the same clusters; long or short) each is of; -1: none such comes."""
     kind_of_coming: IntArray
     """(a,)"""
     kind_sizes: IntArray

@@ -45,10 +45,10 @@ def evaluate(code, constants, registers, table, out):  # type: ignore[no-untyped
                     z[i] = x[i] / y[i] if abs(y[i]) > PROTECTED else 1.0
             elif op == 5:
                 for i in range(size):
-                    z[i] = max(x[i], y[i])
+                    z[i] = y[i] if y[i] > x[i] or x[i] != x[i] else x[i]
             elif op == 6:
                 for i in range(size):
-                    z[i] = min(x[i], y[i])
+                    z[i] = y[i] if y[i] < x[i] or x[i] != x[i] else x[i]
             elif op == 7:
                 for i in range(size):
                     z[i] = np.sqrt(abs(x[i]))

@@ -178,7 +178,7 @@ def quantile_of(values: deque[float], quantile: float) -> float:
     ordered = sorted(values)
     at = quantile * (len(ordered) - 1)
     low = int(at)
-    if low + 1 >= len(ordered):
-        return ordered[-1]
     share = at - low
+    if share == 0:
+        return ordered[low]
     return math.exp((1 - share) * math.log(ordered[low]) + share * math.log(ordered[low + 1]))

@@ -20,6 +20,7 @@ from slurm_evo.sim.world import (
     ALLOCATION,
     ASKED_GPUS,
     BACKFILL,
+    BACKFILL_ORIGIN,
     BF_INTERVAL,
     BUSY_GPUS,
     C_AHEAD,
@@ -27,8 +28,10 @@ from slurm_evo.sim.world import (
     C_BUSY,
     C_CHANGED,
     C_GPUS,
+    C_LAST,
     C_QUEUE,
     C_TOUCHED,
+    C_WANTS,
     CALC_PERIOD,
     CANCELLED_STATE,
     DEPTH,
@@ -52,6 +55,7 @@ from slurm_evo.sim.world import (
     NEXT_CALC,
     NEXT_CANCEL,
     NEXT_JOB,
+    NEXT_LOOK,
     NEXT_OUTAGE,
     NEXT_SCHED,
     NOW,
@@ -70,9 +74,13 @@ from slurm_evo.sim.world import (
     QOS,
     QUEUE,
     QUEUE_AREA,
+    REACTION,
     REJECTED_STATE,
     RUNNING,
+    SCHED_DELAY,
     SCHED_INTERVAL,
+    SCHED_ORIGIN,
+    SCHED_TICK,
     SLOT,
     START,
     STARTS,
@@ -237,7 +245,7 @@ def happen(w, now):  # type: ignore[no-untyped-def]
         w.cluster[w.outage[change, 3], C_TOUCHED] = 1
         clock[NEXT_OUTAGE] += 1
         count += 1
-    while clock[NEXT_JOB] < w.job.shape[0] and w.job[clock[NEXT_JOB], SUBMIT] == now:
+    while clock[NEXT_JOB] < w.job.shape[0] and w.job[clock[NEXT_JOB], SUBMIT] + w.rule[REACTION] == now:
         admit(w, clock[NEXT_JOB])
         clock[NEXT_JOB] += 1
         count += 1
@@ -275,9 +283,9 @@ def next_on_grid(origin, period, now):  # type: ignore[no-untyped-def]
 def next_event(w):  # type: ignore[no-untyped-def]
     """When something happens by itself; LATER if nothing will."""
     clock = w.clock
-    at = clock[WAKE]
+    at = min(clock[WAKE], clock[NEXT_LOOK])
     if clock[NEXT_JOB] < w.job.shape[0]:
-        at = min(at, w.job[clock[NEXT_JOB], SUBMIT])
+        at = min(at, w.job[clock[NEXT_JOB], SUBMIT] + w.rule[REACTION])
     if clock[RUNNING] > 0:
         at = min(at, w.heap[0] >> 32)
     if clock[NEXT_OUTAGE] < w.outage.shape[0]:
@@ -309,27 +317,70 @@ def has_room(w, now):  # type: ignore[no-untyped-def]
     for q in range(w.waiting.shape[0]):
         most = max(most, w.waiting[q])
     j = w.clock[NEXT_JOB]
-    while j < w.job.shape[0] and w.job[j, SUBMIT] == now:
+    while j < w.job.shape[0] and w.job[j, SUBMIT] + w.rule[REACTION] == now:
         j += 1
     return most + j - w.clock[NEXT_JOB] <= w.work.shape[0]
 
 
 @compiled
-def due(w, which, period, now):  # type: ignore[no-untyped-def]
+def due(w, which, origin, period, now):  # type: ignore[no-untyped-def]
     """Does this period end at this instant? An instant can come twice. Moves the period on."""
-    if period <= 0 or now < w.clock[ORIGIN]:
+    if period <= 0 or now < origin:
         return False
     if w.clock[which] <= now:
-        w.clock[which] = next_on_grid(w.clock[ORIGIN], period, now)
+        w.clock[which] = next_on_grid(origin, period, now)
     return w.clock[which] - period == now
 
 
 @compiled
-def look_around(w, scheds, backfills):  # type: ignore[no-untyped-def]
-    """Let clusters look, lowest index first, until nothing more happens."""
+def last_pass(w, c):  # type: ignore[no-untyped-def]
+    """When this cluster last made a main pass, those of ``sched_interval`` included."""
+    period = w.rule[SCHED_INTERVAL]
+    if period <= 0 or w.clock[NOW] < w.clock[SCHED_ORIGIN]:
+        return w.cluster[c, C_LAST]
+    return max(w.cluster[c, C_LAST], next_on_grid(w.clock[SCHED_ORIGIN], period, w.clock[NOW]) - period)
+
+
+@compiled
+def next_pass(w, c):  # type: ignore[no-untyped-def]
+    """The first instant from now on at which this cluster makes a main pass that something asks for."""
+    at = max(last_pass(w, c) + w.rule[SCHED_DELAY], w.clock[NOW])
+    return at + (w.clock[SCHED_ORIGIN] - at) % w.rule[SCHED_TICK]
+
+
+@compiled
+def may_pass(w, c, at_once, wanted):  # type: ignore[no-untyped-def]
+    """Is it time for a main pass? One that something asks for too soon after the last is put off."""
+    if not (at_once or wanted):
+        return False
+    if not at_once and w.clock[NOW] < next_pass(w, c):
+        w.cluster[c, C_WANTS] = 1
+        return False
+    w.cluster[c, C_WANTS] = 0
+    w.cluster[c, C_LAST] = w.clock[NOW]
+    return True
+
+
+@compiled
+def next_look(w):  # type: ignore[no-untyped-def]
+    """When the first pass is due that was put off; LATER if none is."""
+    at = LATER
+    for c in range(w.cluster.shape[0]):
+        if w.cluster[c, C_WANTS]:
+            at = min(at, next_pass(w, c))
+    return at
+
+
+@compiled
+def look_around(w, scheds, backfills, woken):  # type: ignore[no-untyped-def]
+    """Let clusters look, lowest index first, until nothing more happens. What layer 1 did is never put off."""
     clusters = w.cluster.shape[0]
     again = True
+    if scheds:
+        w.cluster[:, C_WANTS] = 0
     for c in range(clusters):
+        if w.cluster[c, C_WANTS] and w.clock[NOW] == next_pass(w, c):
+            w.cluster[c, C_TOUCHED] |= 4
         if w.waiting[w.cluster[c, C_QUEUE]] == 0:
             continue
         if scheds or (backfills and (w.cluster[c, C_CHANGED] or w.rule[DYNAMIC])):
@@ -341,7 +392,8 @@ def look_around(w, scheds, backfills):  # type: ignore[no-untyped-def]
             if touched:
                 w.cluster[c, C_TOUCHED] = 0
                 w.cluster[c, C_CHANGED] |= touched & 1
-                look(w, c, scheds or (touched & 1) != 0, 0 if scheds else w.rule[DEPTH], backfills)
+                passes = may_pass(w, c, scheds or (woken and touched & 5), touched & 5)
+                look(w, c, passes, 0 if scheds else w.rule[DEPTH], backfills)
                 again = True
                 break
 
@@ -375,17 +427,22 @@ def advance(w, program, until):  # type: ignore[no-untyped-def]
         before = clock[NEXT_JOB]
         started = clock[STARTS]
         happened = happen(w, now)
+        woken = clock[WAKE] == now
         clock[WAKE] = LATER
         clock[MOST_WAITING] = max(clock[MOST_WAITING], clock[WAITING])
-        calculates = w.rule[CALC_PERIOD] == 0 or due(w, NEXT_CALC, w.rule[CALC_PERIOD], now)
-        scheds = due(w, NEXT_SCHED, w.rule[SCHED_INTERVAL], now)
-        backfills = w.rule[BACKFILL] == SLURM and due(w, NEXT_BACKFILL, w.rule[BF_INTERVAL], now)
+        calculates = w.rule[CALC_PERIOD] == 0 or due(w, NEXT_CALC, clock[ORIGIN], w.rule[CALC_PERIOD], now)
+        scheds = due(w, NEXT_SCHED, clock[SCHED_ORIGIN], w.rule[SCHED_INTERVAL], now)
+        backfills = False
+        if w.rule[BACKFILL] == SLURM:
+            backfills = due(w, NEXT_BACKFILL, clock[BACKFILL_ORIGIN], w.rule[BF_INTERVAL], now)
         if clock[WAITING] > 0:
             if w.rule[DYNAMIC] and (calculates or clock[NEXT_JOB] > before):
                 rank_waiting(w, before, calculates, program)
-            look_around(w, scheds, backfills)
+            look_around(w, scheds, backfills, woken)
         else:
             w.cluster[:, C_TOUCHED] = 0
+            w.cluster[:, C_WANTS] = 0
+        clock[NEXT_LOOK] = next_look(w)
         if happened or clock[STARTS] > started:
             clock[LAST_CHANCES] = 0
         else:

@@ -13,6 +13,7 @@ from slurm_evo.sim.placing import (
     plan_start,
 )
 from slurm_evo.sim.ranking import best_key, change_running, job_of
+from slurm_evo.sim.will_run import backfill_start
 from slurm_evo.sim.world import (
     ALLOCATE_RACE,
     ALLOCATION,
@@ -21,7 +22,6 @@ from slurm_evo.sim.world import (
     BACKFILLED,
     BF_RESOLUTION,
     BF_TESTS,
-    BF_WINDOW,
     BUSY_GPUS,
     C_AHEAD,
     C_ASKED,
@@ -43,9 +43,12 @@ from slurm_evo.sim.world import (
     K_GPUS,
     K_MEMORY,
     K_NODES,
+    KILLED,
     KIND,
     LATER,
     LIMIT,
+    LIMIT_CHECK,
+    LIMIT_ORIGIN,
     LIMITED,
     NEVER,
     NOW,
@@ -54,6 +57,7 @@ from slurm_evo.sim.world import (
     PASS,
     PASSES,
     PLACED,
+    PLACEMENT,
     PLACES,
     PLANS,
     Q_JOB,
@@ -68,6 +72,7 @@ from slurm_evo.sim.world import (
     R_CPUS,
     R_END,
     R_MEMORY,
+    REACTION,
     RUNNING,
     RUNNING_STATE,
     RUNS,
@@ -191,10 +196,16 @@ def start_job(w, c, j):  # type: ignore[no-untyped-def]
         occupy(w.node, w.run, w.run_count, v, kind[K_GPUS], kind[K_CPUS], kind[K_MEMORY], end, j)
     leave_queue(w, j)
     w.life[j, START] = now
+    dies = end
+    if w.rule[LIMIT_CHECK] > 0:
+        dies += (w.clock[LIMIT_ORIGIN] - end) % w.rule[LIMIT_CHECK]
+    w.job[j, RUNS] = -(-w.job[j, RUNS] * 1000 // w.cluster[c, C_SPEED])
+    if now + w.job[j, RUNS] > dies:
+        w.job[j, RUNS] = dies - now
+        w.job[j, KILLED] = 1
     w.life[j, ON] = c
     w.life[j, STATE] = RUNNING_STATE
-    runs = min(-(-w.job[j, RUNS] * 1000 // w.cluster[c, C_SPEED]), w.job[j, LIMIT])
-    push(w.heap, w.clock[RUNNING], ((now + runs) << 32) | j)
+    push(w.heap, w.clock[RUNNING], ((now + w.job[j, RUNS] + w.rule[REACTION]) << 32) | j)
     w.clock[RUNNING] += 1
     w.clock[STARTS] += 1
     gpus = w.job[j, GPUS]
@@ -301,7 +312,8 @@ def try_now(w, c, j, spare):  # type: ignore[no-untyped-def]
     end = w.clock[NOW] + w.job[j, LIMIT]
     low = w.cluster[c, C_LOW]
     high = w.cluster[c, C_HIGH]
-    return find_nodes(w.node, w.ok[kind[K_CLASS]], kind, low, high, end, spare, w.chosen)
+    consecutive = w.rule[PLACEMENT] != 0
+    return find_nodes(w.node, w.ok[kind[K_CLASS]], kind, low, high, end, spare, consecutive, w.good, w.chosen)
 
 
 @compiled
@@ -365,7 +377,10 @@ def plan_job(w, c, j):  # type: ignore[no-untyped-def]
         kind, low, high, w.clock[NOW], w.job[j, LIMIT],
     )  # fmt: skip
     if at < LATER:
-        choose_planned(w.node, w.run, w.run_count, w.earliest, low, high, kind[K_NODES], at, w.chosen)
+        for v in range(low, high):
+            w.good[v] = w.earliest[v] == at
+        consecutive = w.rule[PLACEMENT] != 0
+        choose_planned(w.node, w.run, w.run_count, w.good, low, high, kind[K_NODES], at, consecutive, w.chosen)
     return at
 
 
@@ -449,7 +464,6 @@ def slurm_pass(w, c):  # type: ignore[no-untyped-def]
         w.plan_first[v] = -1
     w.clock[PLANS] = 0
     tested = 0
-    now = w.clock[NOW]
     resolution = w.rule[BF_RESOLUTION]
     while tested < w.rule[BF_TESTS] and may_start(w, c):
         j = job_of(best_key(w.work, w.waiting[q]))
@@ -463,15 +477,12 @@ def slurm_pass(w, c):  # type: ignore[no-untyped-def]
             again = 1
             continue
         w.work[w.life[j, SLOT]] = GONE
-        at = plan_job(w, c, j)
-        if at > now + w.rule[BF_WINDOW]:
+        at = backfill_start(w, c, j)
+        if at == LATER:
             again = 1
             continue
         first = at // resolution * resolution
-        last = (at + w.job[j, LIMIT]) // resolution * resolution
-        if last <= max(first, now):
-            again = 1
-            continue
+        last = (at + w.job[j, LIMIT] + resolution - 1) // resolution * resolution
         for k in range(w.kind[w.job[j, KIND], c, K_NODES]):
             v = w.chosen[k]
             e = w.clock[PLANS]
@@ -480,7 +491,7 @@ def slurm_pass(w, c):  # type: ignore[no-untyped-def]
             w.plan[e, 1] = last
             w.plan[e, 2] = w.plan_first[v]
             w.plan_first[v] = e
-            w.node[PASS, v] = min(w.node[PASS, v], np.int32(min(first, NEVER)))
+            w.node[PASS, v] = min(w.node[PASS, v], np.int32(min(first - 1, NEVER)))
     for v in range(low, high):
         w.plan_first[v] = -1
     return again

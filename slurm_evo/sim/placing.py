@@ -70,10 +70,69 @@ def best_node(node, ok, low, high, gpus, cpus, memory, end, above, spare):  # ty
 
 
 @compiled
-def find_nodes(node, ok, kind, low, high, end, spare, chosen):  # type: ignore[no-untyped-def]
+def choose_run(good, low, high, wanted, chosen):  # type: ignore[no-untyped-def]
+    """Fill ``chosen`` from the nodes where ``good`` is not 0, as Placement.CONSECUTIVE says; False: too few."""
+    filled = 0
+    while filled < wanted:
+        need = wanted - filled
+        best_start = low
+        best_length = 0
+        v = low
+        while v < high:
+            if good[v] == 0:
+                v += 1
+                continue
+            start = v
+            while v < high and good[v] != 0:
+                v += 1
+            length = v - start
+            if length >= need:
+                better = best_length < need or length < best_length
+            else:
+                better = length > best_length and best_length < need
+            if better:
+                best_start = start
+                best_length = length
+        if best_length == 0:
+            return False
+        for u in range(best_start, best_start + min(best_length, need)):
+            chosen[filled] = np.int32(u)
+            good[u] = 0
+            filled += 1
+    return True
+
+
+@compiled
+def find_run(node, ok, kind, low, high, end, spare, good, chosen):  # type: ignore[no-untyped-def]
+    """``find_nodes`` under Placement.CONSECUTIVE; ``good`` is scratch."""
+    gpus = kind[K_GPUS]
+    cpus = kind[K_CPUS]
+    memory = kind[K_MEMORY]
+    count = 0
+    for v in range(np.uint64(low), np.uint64(high)):
+        fits = (
+            (node[FREE_GPUS, v] >= gpus)
+            & (node[FREE_CPUS, v] >= cpus)
+            & (node[FREE_MEMORY, v] >= memory)
+            & (node[PASS, v] >= end)
+            & (ok[v] != 0)
+        )
+        if spare:
+            fits &= (
+                (node[SPARE_GPUS, v] >= gpus) & (node[SPARE_CPUS, v] >= cpus) & (node[SPARE_MEMORY, v] >= memory)
+            )
+        good[v] = fits
+        count += fits
+    return count >= kind[K_NODES] and choose_run(good, low, high, kind[K_NODES], chosen)
+
+
+@compiled
+def find_nodes(node, ok, kind, low, high, end, spare, consecutive, good, chosen):  # type: ignore[no-untyped-def]
     """Fill ``chosen`` with the nodes for a job that starts now and would end at ``end``; False if it cannot."""
     above = np.int64(-1)
     stop = np.int32(min(end, NEVER - 1))
+    if consecutive:
+        return find_run(node, ok, kind, low, high, stop, spare, good, chosen)
     for k in range(kind[K_NODES]):
         above = best_node(node, ok, low, high, kind[K_GPUS], kind[K_CPUS], kind[K_MEMORY], stop, above, spare)
         if above == LATER:
@@ -220,13 +279,16 @@ def plan_start(  # type: ignore[no-untyped-def]
 
 
 @compiled
-def choose_planned(node, run, run_count, earliest, low, high, wanted, at, chosen):  # type: ignore[no-untyped-def]
-    """Fill ``chosen`` with the nodes of a plan: those with fewest free GPUs then, lowest index first."""
+def choose_planned(node, run, run_count, good, low, high, wanted, at, consecutive, chosen):  # type: ignore[no-untyped-def]
+    """Fill ``chosen`` with nodes for a start at an instant to come, of those where ``good`` is not 0."""
+    if consecutive:
+        choose_run(good, low, high, wanted, chosen)
+        return
     above = np.int64(-1)
     for k in range(wanted):
         best = LATER
         for v in range(low, high):
-            if earliest[v] == at:
+            if good[v] != 0:
                 name = (free_gpus_at(node, run, run_count, v, at) << 32) | np.int64(v)
                 if above < name < best:
                     best = name

@@ -190,16 +190,14 @@ def _read(world: World) -> Replayed:
     job, life, clock = world.job, world.life, world.clock
     started = life[:, at.START] >= 0
     state = np.full(len(job), int(End.WAITING), dtype=np.int64)
+    state[started] = np.where(job[started, at.KILLED], End.TIMEOUT, End.COMPLETED)
     state[life[:, at.STATE] == at.CANCELLED_STATE] = End.CANCELLED
     state[life[:, at.STATE] == at.REJECTED_STATE] = End.REJECTED
     on = np.where(started, life[:, at.ON], 0)
-    runs = -(-job[:, at.RUNS] * 1000 // world.cluster[on, at.C_SPEED])
-    killed = runs > job[:, at.LIMIT]
-    state[started] = np.where(killed[started], End.TIMEOUT, End.COMPLETED)
     span = max(int(clock[at.NOW] - clock[at.ORIGIN]), 1)
     return Replayed(
         start=life[:, at.START].copy(),
-        end=np.where(started, life[:, at.START] + np.minimum(runs, job[:, at.LIMIT]), -1),
+        end=np.where(started, life[:, at.START] + job[:, at.RUNS], -1),
         cluster=life[:, at.ON].copy(),
         state=state,
         first_place=life[:, at.PLACES].copy(),

@@ -20,11 +20,21 @@ class Backfill(IntEnum):
     """Every ``bf_interval``; each job looked at is planned, and keeps whole nodes for its time limit."""
 
 
+class Placement(IntEnum):
+    """Which of the nodes that have room a job gets."""
+
+    TIGHTEST = 0
+    """Those with fewest free GPUs, then the lowest index."""
+    CONSECUTIVE = 1
+    """Slurm's (select/cons_tres, topology/default): from the shortest run of neighbours that holds it all, from
+    its beginning; if none does, from the longest, then the rest likewise."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
     """One cluster's scheduler, in slurm.conf(5)'s words; seconds. The same for all clusters.
 
-    Periods count from the first submit time.
+    Periods count from the first submit time, unless a rule says otherwise.
     """
 
     backfill: Backfill = Backfill.SLURM
@@ -39,12 +49,47 @@ class Rules:
     """How far ahead backfill plans (Slurm's option counts minutes)."""
     bf_max_job_test: int = 500
     bf_resolution: int = 60
-    """Planned starts are rounded down to it, planned ends as well, as Slurm does; 1: exact."""
+    """Planned starts are rounded down to it, planned ends up, as Slurm does; 1: exact."""
+    will_run_window: int = 30
+    """Slurm's backfill looks for room after all ends within such a window, twice as long with each vain try."""
+    placement: Placement = Placement.CONSECUTIVE
+    batch_sched_delay: int = 3
+    """A pass that an event asks for comes no sooner than this after the last one; 0: at once."""
+    sched_tick: int = 1
+    """Such a pass comes at a whole multiple of this from ``sched_first``: slurmctld looks once a second."""
+    reaction: int = 0
+    """Until the controller heard of a submission, and until an ended job's nodes are free again (COMPLETING)."""
+    time_limit_check: int = 0
+    """How often jobs past their limit are looked for and killed; 0: at the limit. slurmctld: 30."""
+    sched_first: int = 0
+    """The first pass of ``sched_interval``, in seconds after the first submission; the others follow from it."""
+    sched_last: int = FOREVER
+    """How long before the first submission the last pass was, of any kind; it counts until ``sched_first``."""
+    bf_first: int = 0
+    """The same for backfill."""
+    time_limit_first: int = 0
+    """The same for ``time_limit_check``."""
 
     def __post_init__(self) -> None:
         """Raises ConfigError where a value makes no sense."""
         least = {"priority_calc_period": 0, "sched_interval": 0, "default_queue_depth": 0}
-        least |= {"bf_interval": 1, "bf_window": 1, "bf_max_job_test": 1, "bf_resolution": 1}
+        least |= {
+            "batch_sched_delay": 0,
+            "reaction": 0,
+            "time_limit_check": 0,
+            "sched_first": 0,
+            "bf_first": 0,
+            "sched_last": 0,
+            "time_limit_first": 0,
+        }
+        least |= {
+            "bf_interval": 1,
+            "bf_window": 1,
+            "bf_max_job_test": 1,
+            "bf_resolution": 1,
+            "sched_tick": 1,
+            "will_run_window": 1,
+        }
         for name, bound in least.items():
             if not bound <= getattr(self, name) <= FOREVER:
                 raise ConfigError(f"{name} must be {bound} to {FOREVER}, not {getattr(self, name)}")
@@ -53,7 +98,13 @@ class Rules:
     def every_event(cls, backfill: Backfill = Backfill.EASY) -> Rules:
         """The literature's scheduler: looks at every job at every event, with scores of that instant."""
         return cls(
-            backfill=backfill, priority_calc_period=0, sched_interval=0, default_queue_depth=0, bf_resolution=1
+            backfill=backfill,
+            priority_calc_period=0,
+            sched_interval=0,
+            default_queue_depth=0,
+            bf_resolution=1,
+            batch_sched_delay=0,
+            placement=Placement.TIGHTEST,
         )
 
 

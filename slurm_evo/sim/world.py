@@ -16,8 +16,8 @@ LATER = np.int64(2**62)
 GONE = np.int64(-(2**63))
 """A key that never wins: the slot is out of the pass."""
 
-# World.job: (n, 11) int64
-SUBMIT, RUNS, LIMIT, GPUS, KIND, PARTITION, USER, QOS, FEASIBLE, HOME, CANCEL = range(11)
+# World.job: (n, 12) int64; RUNS becomes what it really runs when a job starts
+SUBMIT, RUNS, LIMIT, GPUS, KIND, PARTITION, USER, QOS, FEASIBLE, HOME, CANCEL, KILLED = range(12)
 
 # World.life: (n, 7) int64
 START, ON, STATE, QUEUE, SLOT, PLACES, WHERE = range(7)
@@ -40,14 +40,27 @@ DRAINS = 11
 # World.run: (nodes, most jobs on a node, 5) int64, ascending by the instant of the limit
 R_END, R_GPUS, R_CPUS, R_MEMORY, R_JOB = range(5)
 
-# World.cluster: (clusters, 10) int64
-C_LOW, C_HIGH, C_GPUS, C_BUSY, C_ASKED, C_AHEAD, C_QUEUE, C_TOUCHED, C_CHANGED, C_SPEED = range(10)
+# World.cluster: (clusters, 12) int64
+(
+    C_LOW,
+    C_HIGH,
+    C_GPUS,
+    C_BUSY,
+    C_ASKED,
+    C_AHEAD,
+    C_QUEUE,
+    C_TOUCHED,
+    C_CHANGED,
+    C_LAST,
+    C_WANTS,
+    C_SPEED,
+) = range(12)
 # C_SPEED: in thousandths; running times are divided by it
 
 # World.column: (queues, 7, capacity) int32
 Q_JOB, Q_KIND, Q_PARTITION, Q_NEED, Q_LIMIT, Q_USER, Q_QOS = range(7)
 
-# World.clock: (24,) int64
+# World.clock: (28,) int64
 (
     NOW,
     ORIGIN,
@@ -73,9 +86,13 @@ Q_JOB, Q_KIND, Q_PARTITION, Q_NEED, Q_LIMIT, Q_USER, Q_QOS = range(7)
     QUEUE_AREA,
     BACKFILLED,
     MOST_WAITING,
-) = range(24)
+    NEXT_LOOK,
+    SCHED_ORIGIN,
+    BACKFILL_ORIGIN,
+    LIMIT_ORIGIN,
+) = range(28)
 
-# World.rule: (12,) int64
+# World.rule: (18,) int64
 (
     BACKFILL,
     CALC_PERIOD,
@@ -89,7 +106,13 @@ Q_JOB, Q_KIND, Q_PARTITION, Q_NEED, Q_LIMIT, Q_USER, Q_QOS = range(7)
     LIMITED,
     DYNAMIC,
     STARTS_AT_HOME,
-) = range(12)
+    SCHED_DELAY,
+    REACTION,
+    LIMIT_CHECK,
+    WINDOW,
+    PLACEMENT,
+    SCHED_TICK,
+) = range(18)
 ALLOCATE_RACE = 10
 """Follows the values of rules.Fixed: all jobs wait in one queue, on sets of clusters."""
 
@@ -124,6 +147,8 @@ class World(NamedTuple):
     """(N,) first entry, or -1."""
     earliest: I64
     """(N,) scratch of planning."""
+    good: I64
+    """(N,) scratch of placing: not 0 where a node may be chosen."""
     reach: I64
     """(most GPUs of a node + 1,) scratch: the latest end some node would take, by GPUs asked of it."""
     chosen: I32

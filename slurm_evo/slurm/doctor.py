@@ -9,6 +9,7 @@ from enum import StrEnum
 
 from slurm_evo.config import Settings
 from slurm_evo.model import ClusterError, ClusterName, ClusterView, ControllerFacts
+from slurm_evo.slurm.plugin_status import PLUGIN, verdict
 
 OLDEST, NEWEST = (22, 5), (26, 5)
 """Slurm releases that slurm-evo was written for."""
@@ -66,6 +67,7 @@ def examine(
         found += _permission(view.cluster, operators.get(view.cluster), view)
         found += _limits(view.cluster, facts)
         found += _clock(view.cluster, facts)
+        found += _plugin(view, settings)
     found += _together(views)
     return tuple(found)
 
@@ -112,7 +114,7 @@ def _priority(name: str, facts: ControllerFacts, settings: Settings) -> Iterable
             name, "INCR_ONLY", Level.WARNING, "priorities never fall, so a lower SiteFactor has no effect",
             "remove INCR_ONLY from PriorityFlags",
         )  # fmt: skip
-    if facts.site_factor_plugin:
+    if facts.site_factor_plugin and facts.site_factor_plugin != PLUGIN:
         yield Finding(
             name, "site_factor plugin", Level.WARNING,
             f"{facts.site_factor_plugin} may overwrite what slurm-evo sets",
@@ -184,6 +186,11 @@ def _limits(name: str, facts: ControllerFacts) -> Iterable[Finding]:
             f"an operator account may send about {REFILL_PER_S:g} updates a second after a burst of 30",
             "set priority.max_updates_per_cycle, or raise rl_refill_rate",
         )  # fmt: skip
+
+
+def _plugin(view: ClusterView, settings: Settings) -> Iterable[Finding]:
+    for level, seen, change in verdict(view.cluster, settings, view.seen_at):
+        yield Finding(view.cluster, "plugin", Level(level), seen, change)
 
 
 def _clock(name: str, facts: ControllerFacts) -> Iterable[Finding]:

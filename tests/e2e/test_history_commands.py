@@ -112,7 +112,7 @@ def test_what_is_no_history_ends_with_a_sentence(tmp_path: Path) -> None:
     assert "slurm-evo: x: is none of the formats that are understood" in failed.stderr
 
 
-def test_without_the_extra_it_is_said_what_to_install(tmp_path: Path) -> None:
+def test_without_the_extra_it_is_said_what_to_install() -> None:
     code = (
         "import sys; sys.modules['polars'] = None; sys.argv = ['slurm-evo', 'trace', 'inspect', 'x'];"
         " from slurm_evo_daemon.__main__ import main; main()"

@@ -15,6 +15,8 @@ from slurm_evo.sim.replay import End, replay
 from slurm_evo.sim.rules import Backfill, Race, Rules
 from slurm_evo.sim.workload import Workload
 
+SWEEP, REACTION = 31, 4
+"""More than the longest a job past its limit may wait for its end, and the slowest controller, in RULES."""
 CALM = settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
@@ -71,13 +73,16 @@ def test_every_job_has_one_end_and_the_killed_are_killed_at_their_limit(replayed
         ran = state in (End.COMPLETED, End.TIMEOUT)
         assert ran == (done.start[j] >= 0) == (done.cluster[j] >= 0) == (done.node_count[j] > 0)
         if ran:
-            assert done.end[j] - done.start[j] == min(jobs.runtime[j], jobs.limit[j])
-            assert (state is End.TIMEOUT) == (jobs.runtime[j] > jobs.limit[j])
+            took = done.end[j] - done.start[j]
+            if state is End.COMPLETED:
+                assert took == jobs.runtime[j] < jobs.limit[j] + SWEEP
+            else:
+                assert jobs.limit[j] <= took < min(jobs.limit[j] + SWEEP, jobs.runtime[j])
         if state is End.CANCELLED:
             assert jobs.cancel[j] >= 0
         if jobs.cancel[j] >= 0:
             assert state is not End.WAITING
-            assert done.start[j] < jobs.cancel[j] or not ran
+            assert done.start[j] < jobs.cancel[j] + REACTION or not ran
 
 
 @CALM

@@ -27,7 +27,7 @@ PYSLURM = "pyslurm==25.11.2"
 NO_PYSLURM = "/opt/slurm-evo/no-pyslurm"
 """In an environment in which pyslurm did not build: what the compiler said."""
 EXTRAS = ("test", "training", "trace", "postgres", "mysql")
-HOST_ONLY = ("mypy", "ruff", "import-linter", "pyyaml")
+HOST_ONLY = ("mypy", "ruff", "import-linter", "pyyaml", "lupa")
 """Wanted by the tests of the checkout, not inside a fleet."""
 
 ROOT_STEPS = """

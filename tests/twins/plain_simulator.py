@@ -13,7 +13,7 @@ import numpy as np
 from slurm_evo.sim.fleet import Why
 from slurm_evo.sim.priorities import bind
 from slurm_evo.sim.replay import IN_VAIN
-from slurm_evo.sim.rules import Backfill, Fixed, LayerOne, Waiting
+from slurm_evo.sim.rules import Backfill, Fixed, LayerOne, Placement, Waiting
 
 NEVER = math.inf
 DECAY = math.log(2.0) / (7 * 86_400.0)
@@ -72,12 +72,14 @@ class Plain:
         self.where = {}
         """Waiting job -> set of clusters."""
         self.running = {}
-        """Running job -> end."""
+        """Running job -> when its nodes are free again."""
         self.score = {}
         self.usage = {}
         """User -> (GPU-seconds, at, GPUs running)."""
         self.turn = 0
         self.origin = int(jobs.submit[0]) if n else 0
+        self.sched_origin = self.origin + rules.sched_first
+        self.bf_origin = self.origin + rules.bf_first
         self.clusters = []
         index = 0
         for shapes in fleet.clusters:
@@ -208,8 +210,84 @@ class Plain:
             and not node.hinders(now, end)
             and not hinders(node)
         ]
-        good.sort(key=lambda node: (node.free()[0], node.index))
-        return good[:count] if len(good) >= count else None
+        return self.choose(good, count, now - 1) if len(good) >= count else None
+
+    def choose(self, good, count, at):
+        """So many of the nodes with room, as Placement says; ``at`` tells what is free then."""
+        if self.rules.placement is Placement.TIGHTEST:
+            return sorted(good, key=lambda node: (node.free(at)[0], node.index))[:count]
+        runs = []
+        for node in sorted(good, key=lambda node: node.index):
+            if runs and runs[-1][-1].index == node.index - 1:
+                runs[-1].append(node)
+            else:
+                runs.append([node])
+        chosen = []
+        while len(chosen) < count:
+            need = count - len(chosen)
+            enough = [run for run in runs if len(run) >= need]
+            run = min(enough, key=len) if enough else max(runs, key=len)
+            runs.remove(run)
+            chosen += run[:need]
+        return chosen
+
+    def will_run(self, j, c, usable, since, stop, now):
+        """(start, nodes) as select/cons_tres finds it on these nodes; None if not by ``stop``."""
+        count, need = self.shape(j, c)
+
+        def room(at):
+            good = [node for node in usable if covers(node.free(at), need)]
+            return self.choose(good, count, at) if len(good) >= count else None
+
+        if since > now and room(since):
+            return since, room(since)
+        ends = sorted({s[3] for node in usable for s in node.running.values() if since <= now or s[3] > since})
+        window = self.rules.will_run_window
+        base = None
+        while ends and ends[0] <= stop:
+            if base is None:
+                base = ends[0] + window - ends[0] % window
+            while ends[0] > base + window:
+                window *= 2
+            group = [end for end in ends if end <= min(base + window, stop)]
+            ends = ends[len(group) :]
+            if room(group[-1]):
+                return max(group[-1], now + 1), room(group[-1])
+            window *= 2
+        return None
+
+    def backfill_start(self, j, c, now, plans):
+        """(start, nodes) as backfill.c finds it, stretch by stretch between the edges of plans; None if never."""
+        limit = int(self.jobs.limit[j])
+        grid = self.rules.bf_resolution
+        count = self.shape(j, c)[0]
+        reserved = [span for node in self.clusters[c] for span in node.reservations]
+        edges = {e for p in plans for e in (p.start, p.end)} | {e for span in reserved for e in span}
+
+        def needed(node, first, last):
+            """Does a plan or a reservation need the node in [first, last]?"""
+            spans = [(p.start, p.end) for p in plans if node in p.nodes] + node.reservations
+            return any(start <= last and end > first for start, end in spans)
+
+        since = now
+        while since <= now + self.rules.bf_window:
+            later = min((e for e in edges if e > since), default=NEVER)
+            usable = [
+                node
+                for node in self.usable(j, c)
+                if not node.drained(now) and not needed(node, since, since + limit)
+            ]
+            found = self.will_run(j, c, usable, since, later, now) if len(usable) >= count else None
+            if found is not None and found[0] <= later:
+                at, nodes = found
+                first, last = at // grid * grid, (at + limit + grid - 1) // grid * grid
+                if not any(needed(node, first, last - 1) for node in nodes):
+                    return found
+                if at > since:
+                    since = at
+                    continue
+            since = later
+        return None
 
     def plan(self, j, c, now, plans):
         """(start, nodes) as early as can be if every job runs to its limit; None if never."""
@@ -232,8 +310,7 @@ class Plain:
                 and not any(node in p.nodes and p.start < at + limit and p.end > at for p in plans)
             ]
             if len(good) >= count:
-                good.sort(key=lambda node: (node.free(at)[0], node.index))
-                return at, good[:count]
+                return at, self.choose(good, count, at)
         return None
 
     # ---- passes
@@ -249,9 +326,15 @@ class Plain:
         self.nodes[j] = tuple(node.index for node in nodes)
         speed = round(1000 * self.fleet.speed[c]) if self.fleet.speed else 1000
         runs = math.ceil(int(self.jobs.runtime[j]) * 1000 / speed)
-        killed = runs > self.jobs.limit[j]
+        dies = now + int(self.jobs.limit[j])
+        while (
+            self.rules.time_limit_check
+            and (dies - self.origin - self.rules.time_limit_first) % self.rules.time_limit_check
+        ):
+            dies += 1
+        killed = now + runs > dies
         self.state[j] = "TIMEOUT" if killed else "COMPLETED"
-        self.running[j] = now + min(runs, int(self.jobs.limit[j]))
+        self.running[j] = min(now + runs, dies) + self.rules.reaction
         self.change_running(int(self.jobs.user[j]), now, int(self.jobs.gpus[j]))
         self.touched |= {d for d, blocked in self.blockers.items() if d != c and j in blocked}
 
@@ -313,20 +396,19 @@ class Plain:
             end = now + int(self.jobs.limit[j])
 
             def planned_for(node, end=end):
-                return any(node in plan.nodes and plan.start < end and plan.end > now for plan in plans)
+                return any(node in plan.nodes and plan.start <= end and plan.end > now for plan in plans)
 
             nodes = self.now_nodes(j, c, now, planned_for)
             if nodes is not None:
                 self.begin(j, c, nodes, now)
                 continue
-            planned = self.plan(j, c, now, plans)
-            if planned is None or planned[0] > now + rules.bf_window:
+            planned = self.backfill_start(j, c, now, plans)
+            if planned is None:
                 continue
             grid = rules.bf_resolution
             first = planned[0] // grid * grid
-            last = (planned[0] + int(self.jobs.limit[j])) // grid * grid
-            if last > first and last > now:
-                plans.append(Plan(first, last, planned[1]))
+            last = (planned[0] + int(self.jobs.limit[j]) + grid - 1) // grid * grid
+            plans.append(Plan(first, last, planned[1]))
 
     # ---- what happens
 
@@ -384,11 +466,11 @@ class Plain:
                     if now in out and now > self.last:
                         something = True
                         self.touched.add(c)
-        while self.next < len(self.jobs) and self.jobs.submit[self.next] == now:
+        while self.next < len(self.jobs) and self.jobs.submit[self.next] + self.rules.reaction == now:
             something = True
             self.arrive(self.next, now)
             self.next += 1
-        for j in np.flatnonzero(self.jobs.cancel == now):
+        for j in np.flatnonzero((self.jobs.cancel >= 0) & (self.jobs.cancel + self.rules.reaction == now)):
             something |= now > self.last
             if int(j) in self.where:
                 self.touched |= self.where.pop(int(j))
@@ -398,36 +480,61 @@ class Plain:
     def next_event(self):
         instants = list(self.running.values())
         if self.next < len(self.jobs):
-            instants.append(int(self.jobs.submit[self.next]))
+            instants.append(int(self.jobs.submit[self.next]) + self.rules.reaction)
         instants += [e for o in self.fleet.out_of_service for e in (o.start, o.end) if e > self.last]
-        instants += [int(e) for e in self.jobs.cancel if e > self.last]
+        instants += [
+            int(e) for e in self.jobs.cancel[self.jobs.cancel >= 0] + self.rules.reaction if e > self.last
+        ]
+        instants += [self.may_pass_at(c, self.last) for c in self.wants]
         if self.wake is not None:
             instants.append(self.wake)
         return min(instants, default=None)
 
     def next_tick(self):
         rules = self.rules
-        periods = [rules.sched_interval]
+        periods = [(self.sched_origin, rules.sched_interval)]
         if rules.backfill is Backfill.SLURM:
-            periods.append(rules.bf_interval)
+            periods.append((self.bf_origin, rules.bf_interval))
         if self.static is None:
-            periods.append(rules.priority_calc_period)
+            periods.append((self.origin, rules.priority_calc_period))
         now = self.last
-        ticks = [self.origin + ((now - self.origin) // p + 1) * p for p in periods if p]
+        ticks = [o + max((now - o) // p + 1, 0) * p for o, p in periods if p]
         return min(ticks, default=None) if self.where else None
 
-    def on_grid(self, period, now):
-        return period > 0 and now >= self.origin and (now - self.origin) % period == 0
+    def on_grid(self, origin, period, now):
+        return period > 0 and now >= origin and (now - origin) % period == 0
 
-    def look(self, now, scheds, backfills):
+    def may_pass_at(self, c, now):
+        """The first instant from ``now`` on at which this cluster makes a main pass that something asks for."""
+        last = self.last_pass.get(c, self.origin - self.rules.sched_last)
+        period = self.rules.sched_interval
+        if period and now >= self.sched_origin:
+            last = max(last, now - (now - self.sched_origin) % period)
+        at = max(last + self.rules.batch_sched_delay, now)
+        while (at - self.sched_origin) % self.rules.sched_tick:
+            at += 1
+        return at
+
+    def look(self, now, scheds, backfills, woken):
         order = range(len(self.clusters))
         due = set(order) if scheds or backfills else set()
+        if scheds:
+            self.wants.clear()
+        if not self.where:
+            self.touched.clear()
+            self.wants.clear()
+        self.touched |= {c for c in self.wants if now == self.may_pass_at(c, now)}
         while self.touched | due:
             c = min(self.touched | due)
             starts = scheds or c in self.touched
             due.discard(c)
             self.touched.discard(c)
+            if starts and not (scheds or woken) and now < self.may_pass_at(c, now):
+                self.wants.add(c)
+                starts = False
             if starts:
+                self.wants.discard(c)
+                self.last_pass[c] = now
                 self.main_pass(c, now, 0 if scheds else self.rules.default_queue_depth)
                 if self.rules.backfill is Backfill.EASY:
                     self.easy_pass(c, now)
@@ -441,6 +548,9 @@ class Plain:
         self.arriving = None
         self.touched = set()
         self.blockers = {}
+        self.last_pass = {}
+        self.wants = set()
+        """Clusters whose pass was put off."""
         chances = set()
         wanted = ({"sched"} if self.rules.sched_interval else set()) | (
             {"backfill"} if self.rules.backfill is Backfill.SLURM else set()
@@ -474,14 +584,19 @@ class Plain:
                 return self
             self.new = set()
             happened = self.happen(now)
+            woken = self.wake == now
             self.wake = None
             self.last = now
-            calculates = self.rules.priority_calc_period == 0 or self.on_grid(self.rules.priority_calc_period, now)
+            calculates = self.rules.priority_calc_period == 0 or self.on_grid(
+                self.origin, self.rules.priority_calc_period, now
+            )
             self.rank([j for j in self.where if calculates or j in self.new], now)
-            scheds = self.on_grid(self.rules.sched_interval, now)
-            backfills = self.rules.backfill is Backfill.SLURM and self.on_grid(self.rules.bf_interval, now)
+            scheds = self.on_grid(self.sched_origin, self.rules.sched_interval, now)
+            backfills = self.rules.backfill is Backfill.SLURM and self.on_grid(
+                self.bf_origin, self.rules.bf_interval, now
+            )
             waiting = len(self.where)
-            self.look(now, scheds, backfills)
+            self.look(now, scheds, backfills, woken)
             if happened or len(self.where) < waiting:
                 chances = set()
             else:

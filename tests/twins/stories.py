@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from slurm_evo.sim.fleet import FleetShape, Limits, NodeShape, OutOfService, RunningLimit, Why
-from slurm_evo.sim.rules import Backfill, Fixed, LayerOne, Race, Rules
+from slurm_evo.sim.rules import Backfill, Fixed, LayerOne, Placement, Race, Rules
 from slurm_evo.sim.workload import Workload
 
 SECONDS = st.one_of(st.integers(1, 20), st.integers(1, 150))
@@ -88,6 +88,16 @@ RULES = st.one_of(
         bf_window=st.sampled_from([20, 100, 10_000]),
         bf_max_job_test=st.sampled_from([1, 3, 100]),
         bf_resolution=st.sampled_from([1, 7, 60]),
+        will_run_window=st.sampled_from([1, 5, 30]),
+        placement=st.sampled_from(list(Placement)),
+        batch_sched_delay=st.sampled_from([0, 0, 3, 20]),
+        sched_tick=st.sampled_from([1, 1, 5]),
+        reaction=st.sampled_from([0, 0, 1, 4]),
+        time_limit_check=st.sampled_from([0, 0, 30]),
+        time_limit_first=st.sampled_from([0, 7]),
+        sched_first=st.sampled_from([0, 0, 4, 20]),
+        sched_last=st.sampled_from([0, 2, 10_000]),
+        bf_first=st.sampled_from([0, 0, 2, 15]),
     ),
 )
 

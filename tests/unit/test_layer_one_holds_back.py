@@ -41,7 +41,7 @@ def test_a_scarce_type_is_kept_for_the_job_that_needs_it() -> None:
 
 
 def test_a_large_job_no_longer_starves_behind_small_ones() -> None:
-    """Small jobs are submitted to the second cluster, and may run on the first, whose two nodes the large one needs."""
+    """Small jobs come to the second cluster, and may run on the first, whose two nodes the large one needs."""
     fleet = FleetShape(clusters=((NodeShape(gpus=8),) * 2, (NodeShape(gpus=8),) * 4))
     small = 200
     jobs = Workload(

@@ -7,8 +7,8 @@ import pytest
 
 from slurm_evo.compare import Run, rules_of
 from slurm_evo.compare.contest import schedule
-from slurm_evo.optimize.in_simulation import LayerOneInReplay
 from slurm_evo.model import ConfigError
+from slurm_evo.optimize.in_simulation import LayerOneInReplay
 from slurm_evo.policy import Policy
 from slurm_evo.sim.fleet import FleetShape, NodeShape
 from slurm_evo.sim.replay import replay

@@ -1,0 +1,204 @@
+"""One training run, from windows to a front that says of each policy whether it may be put in force."""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from datetime import datetime
+from difflib import get_close_matches
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from slurm_evo.model import ConfigError
+from slurm_evo.policy import TERMINALS, Policy
+from slurm_evo.policy.front import Front, Member
+from slurm_evo_training.admission import refusals
+from slurm_evo_training.choose import weighted
+from slurm_evo_training.evolution import EngineOf, Evolved, Progress, evaluate, evolve, fingerprint
+from slurm_evo_training.fitness import REFERENCE, complexity
+from slurm_evo_training.island import Recipe
+from slurm_evo_training.material import Material, Parts
+from slurm_evo_training.seeds import by_hand
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Trained:
+    """All that a report tells of a run."""
+
+    front: Front
+    chosen: Member | None
+    """By the weights; None where every policy is refused."""
+    shown: Member
+    """The best by the weights, refused or not."""
+    evolved: Evolved
+    choose_values: NDArray[np.float64]
+    """(front, scenes, 3) shares on the choose windows."""
+    judged: Mapping[str, NDArray[np.float64]]
+    """By name of a policy written by hand, `in force` and `chosen`: (scenes, 3) shares on the judge windows."""
+
+
+def run(
+    material: Material,
+    parts: Parts,
+    recipe: Recipe,
+    *,
+    incumbent: Policy,
+    weights: Mapping[str, float],
+    provenance: Mapping[str, Any],
+    now: datetime,
+    workers: int = 1,
+    engine: EngineOf | None = None,
+    checkpoint: Path | None = None,
+    resume: bool = False,
+    progress: Callable[[Progress], None] = lambda _: None,
+    stage: Callable[[str], None] = lambda _: None,
+) -> Trained:
+    """Evolve, choose, judge once, and say what may be admitted.
+
+    Args:
+        material: the history.
+        parts: its windows.
+        recipe: how to evolve.
+        incumbent: the policy in force, which is to be beaten.
+        weights: of the objectives.
+        provenance: where the history came from; completed here.
+        now: written into the provenance.
+        workers: processes.
+        engine: another place to work in.
+        checkpoint: see `evolution.evolve`.
+        resume: see `evolution.evolve`.
+        progress: see `evolution.evolve`.
+        stage: told what is done after the evolution.
+    """
+    evolved = evolve(
+        parts.train, recipe,
+        workers=workers, engine=engine, checkpoint=checkpoint, resume=resume, progress=progress,
+    )  # fmt: skip
+    stage(f"choosing among {len(evolved.front)} policies")
+    candidates = [one.policy for one in evolved.front]
+    values = evaluate(parts.choose, [*candidates, incumbent], workers=workers)
+    scores = weighted(values[:-1], weights)
+    members = [
+        Member(
+            text=policy.text,
+            complexity=complexity(policy),
+            chosen_on=tuple(value.mean(axis=0).tolist()),
+            refused=refusals(policy, value, values[-1], weights),
+        )
+        for policy, value in zip(candidates, values[:-1], strict=True)
+    ]
+    best = int(np.argmin(scores))
+    allowed = [place for place, member in enumerate(members) if not member.refused]
+    taken = min(allowed, key=lambda place: float(scores[place])) if allowed else best
+    stage("judging once")
+    names = [*by_hand(int(material.fleet.gpus.sum())), ("in force", incumbent), ("chosen", candidates[taken])]
+    judged = evaluate(parts.judge, [policy for _, policy in names], workers=workers)
+    by_name = {name: value for (name, _), value in zip(names, judged, strict=True)}
+    members[taken] = replace(members[taken], judged=_judged(by_name))
+    front = Front(
+        members=tuple(members),
+        provenance={**provenance, **_provenance(material, parts, recipe, evolved, incumbent, now)},
+    )
+    return Trained(
+        front=front,
+        chosen=members[taken] if allowed else None,
+        shown=members[taken],
+        evolved=evolved,
+        choose_values=values[:-1],
+        judged=by_name,
+    )
+
+
+def _judged(by_name: Mapping[str, NDArray[np.float64]]) -> dict[str, float]:
+    """The chosen policy against the one in force and the best ones written by hand."""
+    means = {name: value.mean(axis=0) for name, value in by_name.items()}
+    hand = [name for name in means if name not in ("chosen", "in force")]
+    best_average = min(hand, key=lambda name: float(means[name][0]))
+    rivals = {"policy_in_force": means["in force"], "best_average_by_hand": means[best_average]}
+    return {
+        f"{kind}_of_{name}": float(means["chosen"][place] / rival[place])
+        for name, rival in rivals.items()
+        for place, kind in enumerate(("average", "maximum"))
+    }
+
+
+def _provenance(
+    material: Material, parts: Parts, recipe: Recipe, evolved: Evolved, incumbent: Policy, now: datetime
+) -> dict[str, Any]:
+    return {
+        "trained": now.isoformat(timespec="seconds"),
+        "jobs": len(material.jobs),
+        "devices": int(material.fleet.gpus.sum()),
+        "clusters": len(material.fleet.clusters),
+        "windows_s": {name: [span.first_s, span.last_s] for name, span in _spans(parts)},
+        "problem": {
+            name: fingerprint(problem)
+            for name, problem in (("train", parts.train), ("choose", parts.choose), ("judge", parts.judge))
+        },
+        "assumed": list(material.said),
+        "predictions": {name: round(value, 4) for name, value in material.facts.items()},
+        "recipe": asdict(recipe),
+        "reference": REFERENCE,
+        "in_force": incumbent.text,
+        "simulations": evolved.simulations,
+        "seconds": round(evolved.seconds, 1),
+        "interrupted": evolved.interrupted,
+        "versions": versions(),
+    }
+
+
+def _spans(parts: Parts) -> tuple[tuple[str, Any], ...]:
+    return (("train", parts.cut.train), ("choose", parts.cut.choose), ("judge", parts.cut.judge))
+
+
+def versions() -> dict[str, str]:
+    """Of everything that decides the result."""
+    found = {"python": ".".join(map(str, sys.version_info[:3]))}
+    for name in ("slurm-evo", "gplearn", "pymoo", "numpy", "numba"):
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            found[name] = "unknown"
+    return found
+
+
+def digest(file: Path) -> str:
+    """Names a file's content."""
+    return hashlib.blake2b(file.read_bytes(), digest_size=16).hexdigest()
+
+
+def read_recipe(file: Path | None, **given: Any) -> Recipe:
+    """A recipe from TOML, with what was given on the command line on top.
+
+    Raises:
+        ConfigError: no TOML, an unknown key, or a value that makes no sense; names both.
+    """
+    found: dict[str, Any] = {}
+    if file is not None:
+        try:
+            found = tomllib.loads(file.read_text(encoding="utf-8"))
+        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as failure:
+            raise ConfigError(f"{file}: cannot be read as a recipe: {failure}") from failure
+    kinds = {field.name: type(getattr(Recipe(), field.name)) for field in fields(Recipe)}
+    for key, value in found.items():
+        if key not in kinds:
+            near = get_close_matches(key, list(kinds), 1, 0.5)
+            hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(kinds)}"
+            raise ConfigError(f"{file}: unknown key {key}; {hint}")
+        if key == "terminals":
+            names = [terminal.name for terminal in TERMINALS]
+            if not isinstance(value, list) or not value or not set(value) <= set(names):
+                raise ConfigError(f"{file}: terminals must be a list out of {', '.join(names)}")
+            found[key] = tuple(value)
+        elif isinstance(value, bool) or not isinstance(value, int if kinds[key] is int else (int, float)):
+            raise ConfigError(f"{file}: {key} must be a number, not {value!r}")
+        elif value < (0 if key in ("refined", "seed", "migrants") else 1):
+            raise ConfigError(f"{file}: {key} is too small: {value}")
+    return Recipe(**{**found, **{key: value for key, value in given.items() if value is not None}})
