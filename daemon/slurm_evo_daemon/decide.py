@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from slurm_evo.config import Settings
 from slurm_evo.model import ClusterName, FleetJob, FleetView, Hold, JobKey, Plan, SetSiteFactor, Unpin
-from slurm_evo.optimize import propose, queue_from
+from slurm_evo.optimize import Care, propose, queue_from
 from slurm_evo.policy import Policy
 from slurm_evo.store import Intent, JobMemory
 from slurm_evo_daemon import moves, priorities
@@ -173,6 +173,7 @@ def _place(
         rng=rng,
         budget_s=settings.optimizer.budget_s,
         clock=stopwatch,
+        care=_care(settings),
     )
     for placement in plan.changes:
         job = view.jobs[placement.job]
@@ -183,6 +184,21 @@ def _place(
             memories[placement.job] = memories[placement.job].but(wanted=wanted, widening_since=None)
             notes[placement.job] = placement.reason
     return plan, notes
+
+
+def _care(settings: Settings) -> Care:
+    """What a plan may not do, as configured."""
+    bounds, moving = settings.optimizer, settings.moves
+    return Care(
+        harm_s=bounds.harm_s,
+        harm_share=bounds.harm_share,
+        others_s=bounds.others_s,
+        others_share=bounds.others_share,
+        mean_s=bounds.mean_s,
+        mean_share=bounds.mean_share,
+        max_user=moving.max_per_user,
+        max_account=moving.max_per_account,
+    )
 
 
 def _settle_memory(job: FleetJob, memory: JobMemory, verdict: Verdict, now: datetime) -> JobMemory:

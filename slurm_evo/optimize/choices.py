@@ -39,8 +39,8 @@ class Choices:
 
     @property
     def combinations(self) -> float:
-        """How many candidates there are."""
-        return float(np.prod(self.counts.astype(np.float64)))
+        """About how many candidates there are, at most 1e308."""
+        return float(np.exp2(min(np.log2(self.counts).sum(), 1023.0)))
 
     def every(self) -> Genomes:
         """All of them; for few."""

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from slurm_evo.model import ClusterName, JobKey, Plan
-from slurm_evo.optimize.propose import Care, propose
+from slurm_evo.optimize.care import Care
+from slurm_evo.optimize.propose import propose
 from slurm_evo.optimize.queue import Coming, Queue
 from slurm_evo.policy import Policy
 from slurm_evo.policy.features import JobColumns, feature_table

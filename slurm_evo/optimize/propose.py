@@ -3,32 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 import numpy as np
 
 from slurm_evo.model import Placement, Plan, Scores
+from slurm_evo.optimize.care import Care, Reasons, harmless, limited, undone
 from slurm_evo.optimize.evaluate import Judge, Judged, gains
 from slurm_evo.optimize.queue import Queue
 from slurm_evo.optimize.search import evolve
-from slurm_evo.sim.forecast import FloatArray, IntArray, MaskArray
+from slurm_evo.sim.forecast import FloatArray
 
 PRUNE_TRIALS = 64
-HARM_ROUNDS = 5
 PATIENCE = 15
 """Generations without a better plan after which the search ends early."""
 SAME = 1e-6
 """Gains that differ by less count as equal."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Care:
-    """What a plan may not do, however much it gains."""
-
-    harm_s: float = 300.0
-    """A changed job may be expected to start this much later than without the change, or"""
-    harm_share: float = 0.05
-    """this share of its expected wait, whichever is more: the noise of a forecast."""
 
 
 def propose(
@@ -92,15 +81,36 @@ def propose(
         return _plan(queue, nothing, judge, front, "kept as it is: no plan is better")
     # Pruning gets half the budget again; trials are few and each only simplifies.
     deadline = clock() + budget_s / 2
+    care, wished = care or Care(), best
     best = _pruned(queue, judge, best, gain_of, lambda: clock() >= deadline, prune_trials)
-    best = _harmless(queue, judge, best, care or Care())
-    best = _limited(queue, judge, best, max_moves)
+    reasons = dict.fromkeys(_dropped(wished, best), "the plan is no worse without")
+    best, refused = harmless(queue, judge, best, care)
+    best, beyond = limited(queue, judge, best, max_moves, care)
+    reasons |= refused | beyond
     gain = float(gain_of(best)[0])
     front = front.and_also(best)
     if gain < margin or gain <= SAME:
-        why = f"kept as it is: the best plan gains {gain:.1%}, less than the margin of {margin:.0%}"
-        return _plan(queue, nothing, judge, front, why)
-    return _plan(queue, best, judge, front, _why(best.scores[0], nothing.scores[0]))
+        why = f"the best plan gains {gain:.1%}, less than the margin of {margin:.0%}"
+        reasons |= dict.fromkeys(_dropped(best, nothing), why)
+        return _plan(queue, nothing, judge, front, f"kept as it is: {why}", _refusals(queue, wished, reasons))
+    why = _why(best.scores[0], nothing.scores[0])
+    return _plan(queue, best, judge, front, why, _refusals(queue, wished, reasons))
+
+
+def _dropped(wished: Judged, kept: Judged) -> list[int]:
+    """Rows whose change is gone."""
+    rows: list[int] = np.flatnonzero(wished.masks[0] != kept.masks[0]).tolist()
+    return rows
+
+
+def _refusals(queue: Queue, wished: Judged, reasons: Reasons) -> Reasons:
+    """By row, what was turned down and why."""
+    found = {}
+    for row, why in reasons.items():
+        after, was = queue.names(int(wished.masks[0, row])), queue.names(int(queue.viable[row]))
+        if after != was:
+            found[row] = f"{_change(after, was)}: turned down, since {why}"
+    return found
 
 
 def _hopeless(
@@ -146,58 +156,23 @@ def _pruned(
         # Jobs that gain nothing themselves are tried first.
         own = judge.nothing.starts_s[0, 0, changed] - best.starts_s[0, 0, changed]
         changed = changed[np.argsort(np.nan_to_num(own, posinf=1e18, neginf=-1e18), kind="stable")]
-        undone = False
+        fewer = False
         for begin in range(0, changed.size, group):
             if late() or trials >= most:
                 return best
             some = changed[begin : begin + group]
-            trial = judge(_undo(queue, best, some))
+            trial = judge(undone(queue, best, some))
             trials += 1
             if gain_of(trial)[0] >= gain_of(best)[0] - SAME:
-                best, undone = trial, True
+                best, fewer = trial, True
                 break
-        group = min(group, int(best.moves[0])) if undone else group // 2
+        group = min(group, int(best.moves[0])) if fewer else group // 2
     return best
 
 
-def _undo(queue: Queue, best: Judged, rows: IntArray) -> MaskArray:
-    masks: MaskArray = best.masks[0].copy()
-    masks[rows] = queue.viable[rows]
-    return masks
-
-
-def _harmless(queue: Queue, judge: Judge, best: Judged, care: Care) -> Judged:
-    """Undo the changes that make the changed job itself start later, beyond a bound.
-
-    As expected, and on average over the futures: one bad future is no reason, since every cycle decides anew.
-    """
-    before = _expected_and_mean(judge.nothing)
-    bound = np.where(np.isfinite(before), before + np.maximum(care.harm_s, care.harm_share * before), np.inf)
-    for _ in range(HARM_ROUNDS):
-        harmed = (_expected_and_mean(best) > bound).any(axis=0) & (best.masks[0] != queue.viable)
-        if not harmed.any():
-            return best
-        best = judge(_undo(queue, best, np.flatnonzero(harmed)))
-    return judge.nothing
-
-
-def _expected_and_mean(judged: Judged) -> FloatArray:
-    """(2, n) starts of one candidate."""
-    return np.stack([judged.starts_s[0, 0], judged.starts_s[0].mean(axis=0)])
-
-
-def _limited(queue: Queue, judge: Judge, best: Judged, max_moves: int) -> Judged:
-    """Keep the most valuable moves: those that save the most weighted waiting."""
-    changed = np.flatnonzero(best.masks[0] != queue.viable)
-    if changed.size <= max_moves:
-        return best
-    cap = 2 * judge.horizon_s
-    before, after = judge.nothing.starts_s[0, 0], best.starts_s[0, 0]
-    saved = queue.weight * (np.minimum(before, cap) - np.minimum(after, cap))
-    return judge(_undo(queue, best, changed[np.argsort(-saved[changed], kind="stable")][max_moves:]))
-
-
-def _plan(queue: Queue, chosen: Judged, judge: Judge, front: Judged, why: str) -> Plan:
+def _plan(
+    queue: Queue, chosen: Judged, judge: Judge, front: Judged, why: str, refusals: Reasons | None = None
+) -> Plan:
     nothing = judge.nothing
     placements = []
     for row in np.flatnonzero(queue.movable):
@@ -213,25 +188,33 @@ def _plan(queue: Queue, chosen: Judged, judge: Judge, front: Judged, why: str) -
                 expected_cluster=cluster,
                 expected_start_s=start if np.isfinite(start) else None,
                 expected_start_before_s=before if np.isfinite(before) else None,
-                reason=_reason(after, was, cluster, start, before),
+                reason=_reason(after, was, cluster, start, before, (refusals or {}).get(int(row), "")),
             )
         )
     scores = dict.fromkeys([*front.scores, *nothing.scores, *chosen.scores])
     return Plan(tuple(placements), chosen.scores[0], nothing.scores[0], tuple(scores), why)
 
 
-def _reason(after: frozenset[str], was: frozenset[str], cluster: str | None, start: float, before: float) -> str:
+def _reason(
+    after: frozenset[str], was: frozenset[str], cluster: str | None, start: float, before: float, refusal: str
+) -> str:
     """One sentence for ``explain``."""
     then = "not within the forecast" if not np.isfinite(before) else f"in {_minutes(before)}"
     now = "not within the forecast" if not np.isfinite(start) else f"in {_minutes(start)} at {cluster}"
     if after == was:
-        return f"stays as it is; expected to start {now}"
+        stays = f"stays as it is; expected to start {now}"
+        return f"{stays}. A change was looked at ({refusal})" if refusal else stays
+    return f"{_change(after, was)}: expected to start {now}, {then} without the change"
+
+
+def _change(after: frozenset[str], was: frozenset[str]) -> str:
+    """In words."""
     change = []
     if after - was:
         change.append(f"may also run at {', '.join(sorted(after - was))}")
     if was - after:
         change.append(f"no longer waits at {', '.join(sorted(was - after))}")
-    return f"{' and '.join(change)}: expected to start {now}, {then} without the change"
+    return " and ".join(change)
 
 
 def _minutes(seconds: float) -> str:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
 
-from slurm_evo.model import ClusterName, FleetJob, FleetView, Hold, Job, JobKey
+from slurm_evo.model import ClusterName, FleetJob, FleetView, Hold, Job, JobKey, JobState
 from slurm_evo.sim.forecast import MAX_CLUSTERS, Devices, FloatArray, IntArray, MaskArray, Releases, Waiting
 
 MOST_JOBS = 5000
@@ -91,23 +92,28 @@ def queue_from(
     bits = {name: 1 << bit for bit, name in enumerate(clusters)}
     kinds = _kinds(view)
     devices, place = _devices(view, clusters, kinds)
-    competing = sorted(
-        (job for job in view.jobs.values() if _competes(job, now)),
-        key=lambda job: (-scores.get(job.key, 0.0), job.job.submitted, job.key),
-    )[:MOST_JOBS]
-    records = [job.job for job in competing]
-    viable = [sum(bits.get(name, 0) for name in (job.viable | job.waiting_on)) for job in competing]
+    speaking = [(job, job.job) for job in view.jobs.values()]
+    found = [(job, record) for job, record in speaking if _competes(job, record, now)]
+    found.sort(key=lambda pair: (-scores.get(pair[0].key, 0.0), pair[1].submitted, pair[0].key))
+    competing, records = [job for job, _ in found[:MOST_JOBS]], [record for _, record in found[:MOST_JOBS]]
+
+    @cache
+    def mask_of(names: frozenset[ClusterName]) -> int:
+        return sum(bits.get(name, 0) for name in names)
+
+    viable = [mask_of(job.viable) | mask_of(job.waiting_on) for job in competing]
     allowed = [
-        sum(bits.get(name, 0) for name in movable.get(job.key, frozenset())) | mask
-        for job, mask in zip(competing, viable, strict=True)
+        mask_of(movable.get(job.key, frozenset())) | mask for job, mask in zip(competing, viable, strict=True)
     ]
     limit = _floats(record.limit_s for record in records)
-    runtime = _floats(runtimes.get(job.key, job.job.limit_s) for job in competing)
+    runtime = _floats(
+        runtimes.get(job.key, record.limit_s) for job, record in zip(competing, records, strict=True)
+    )
     return Queue(
         clusters=clusters,
         keys=tuple(job.key for job in competing),
         devices=devices,
-        releases=_releases(view, place, runtimes, now),
+        releases=_releases(speaking, place, runtimes, now),
         waiting=Waiting(
             gpus=_ints(record.gpus for record in records),
             kind=_ints(
@@ -119,7 +125,7 @@ def queue_from(
             limit_s=limit,
         ),
         weight=_floats(weights.get(job.key, 1.0) for job in competing),
-        waited_s=_floats((now - job.job.submitted).total_seconds() for job in competing),
+        waited_s=_floats((now - record.submitted).total_seconds() for record in records),
         viable=np.array(viable, np.uint64),
         allowed=np.array(allowed, np.uint64),
         movable=np.array([job.key in movable for job in competing], np.bool_),
@@ -129,11 +135,10 @@ def queue_from(
     )
 
 
-def _competes(job: FleetJob, now: datetime) -> bool:
+def _competes(job: FleetJob, record: Job, now: datetime) -> bool:
     """It may start as soon as there is room."""
-    record = job.job
     return (
-        job.pending
+        record.state is JobState.PENDING
         and bool(job.waiting_on)
         and record.hold is Hold.NONE
         and not record.dependency
@@ -181,15 +186,14 @@ def _devices(
 
 
 def _releases(
-    view: FleetView,
+    speaking: Iterable[tuple[FleetJob, Job]],
     place: Mapping[tuple[ClusterName, str], int],
     runtimes: Mapping[JobKey, float],
     now: datetime,
 ) -> Releases:
     rows = []
-    for job in view.jobs.values():
-        record = job.job
-        if not job.running or not record.nodelist:
+    for job, record in speaking:
+        if record.state not in (JobState.RUNNING, JobState.SUSPENDED) or not record.nodelist:
             continue
         ran = max((now - (record.started or now)).total_seconds(), 0.0)
         left = max(record.limit_s - ran, 1.0)

@@ -73,11 +73,9 @@ def _generations(
     rng: np.random.Generator,
 ) -> None:
     """Run pymoo's algorithm until ``judged_in_time`` says that time is over, or nothing new can be made."""
-    from pymoo.core.population import Population
-
     start = mutated(seeds[np.arange(POPULATION) % len(seeds)], choice, urgent, rng)
     start[: len(seeds)] = seeds
-    algorithm = _nsga2(choice, Population.new(X=_distinct(start, set())), urgent, rng)
+    algorithm = search_of(choice, _distinct(start, set()), urgent, rng)
     generation = 0
     while (asked := algorithm.ask()) is not None and len(asked):
         values = judged_in_time(np.asarray(asked.get("X"), np.int16), generation)
@@ -133,33 +131,38 @@ def mutated(genomes: Genomes, choice: Choices, urgent: FloatArray, rng: np.rando
 def crossed(fathers: Genomes, mothers: Genomes, rng: np.random.Generator) -> Genomes:
     """Half of the children have each gene from either parent, half one run of genes from the mother."""
     rows, genes = fathers.shape
-    low, high = np.sort(rng.integers(0, genes + 1, (2, rows, 1)), axis=0)
-    at = np.arange(genes)
-    from_mother = (at >= low) & (at < high)
     uniform = rows // 2
-    from_mother[:uniform] = rng.integers(0, 2, (uniform, genes), dtype=np.int8).astype(bool)
-    return np.where(from_mother, mothers, fathers)
+    bits = np.unpackbits(rng.integers(0, 256, (uniform, -(-genes // 8)), dtype=np.uint8), axis=1, count=genes)
+    children = np.empty_like(fathers)
+    children[:uniform] = np.where(bits.view(np.bool_), mothers[:uniform], fathers[:uniform])
+    children[uniform:] = fathers[uniform:]
+    runs = np.sort(rng.integers(0, genes + 1, (rows - uniform, 2)), axis=1).tolist()
+    for row, (low, high) in enumerate(runs, uniform):
+        children[row, low:high] = mothers[row, low:high]
+    return children
 
 
-def _distinct(genomes: Genomes, known: set[bytes]) -> Genomes:
-    """The genomes not seen before; they are known from now on."""
+def _distinct(genomes: Genomes, known: set[int]) -> Genomes:
+    """The genomes not seen before; they are known, by 64 bits of each, from now on."""
     fresh = []
     for row in genomes:
-        key = row.tobytes()
+        key = hash(row.tobytes())
         if key not in known:
             known.add(key)
             fresh.append(row)
     return np.array(fresh, np.int16).reshape(-1, genomes.shape[1])
 
 
-def _nsga2(choice: Choices, start: Any, urgent: FloatArray, rng: np.random.Generator) -> Any:
-    """Pymoo's algorithm with our mating inside: no candidate is made twice."""
+def search_of(
+    choice: Choices, start: Genomes, urgent: FloatArray, rng: np.random.Generator, objectives: int = 4
+) -> Any:
+    """Pymoo's algorithm with our mating inside: no candidate is made twice. To be asked and told."""
     from pymoo.algorithms.moo.nsga2 import NSGA2
     from pymoo.core.infill import InfillCriterion
     from pymoo.core.population import Population
     from pymoo.core.problem import Problem
 
-    known = {individual.X.tobytes() for individual in start}
+    known = {hash(genome.tobytes()) for genome in start}
 
     class Mating(InfillCriterion):  # type: ignore[misc]
         """Binary tournament by rank and crowding, crossover, a few mutations."""
@@ -176,9 +179,12 @@ def _nsga2(choice: Choices, start: Any, urgent: FloatArray, rng: np.random.Gener
             return Population.new(X=_distinct(children, known))
 
     genes = choice.jobs.size
-    problem = Problem(n_var=genes, n_obj=4, xl=np.zeros(genes), xu=choice.counts - 1.0, vtype=int)
+    problem = Problem(n_var=genes, n_obj=objectives, xl=np.zeros(genes), xu=choice.counts - 1.0, vtype=int)
     algorithm = NSGA2(
-        pop_size=len(start), sampling=start, mating=Mating(n_max_iterations=20), eliminate_duplicates=False
+        pop_size=len(start),
+        sampling=Population.new(X=start),
+        mating=Mating(n_max_iterations=20),
+        eliminate_duplicates=False,
     )
     algorithm.setup(problem, seed=int(rng.integers(2**31)), verbose=False, termination=("n_gen", 1_000_000))
     return algorithm
