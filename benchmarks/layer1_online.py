@@ -26,7 +26,7 @@ import sys
 import time
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -77,16 +77,16 @@ def drawn(
     )  # fmt: skip
 
 
-def philly(data: Path, part: int, days: float, seed: int) -> Case:
+def philly(data: Path, part: int, since: float, days: float, seed: int) -> Case:
     rng = np.random.default_rng(seed)
-    begin = datetime(2017, 10, 2)  # noqa: DTZ001 - the log's own wall time
+    begin = datetime(2017, 10, 2) + timedelta(days=since)  # noqa: DTZ001 - the log's own wall time
     with gzip.open(data / "philly" / "philly_jobs.csv.gz", "rt") as file:
         rows = [
             ((datetime.fromisoformat(row["timestamp"]) - begin).total_seconds(),
              float(row["duration"]), int(row["num_gpus"]))
             for row in csv.DictReader(file)
         ]  # fmt: skip
-    rows = sorted(row for row in rows if row[2] <= 32 and 0 <= row[0] < min(days, 28) * DAY)
+    rows = sorted(row for row in rows if row[2] <= 32 and 0 <= row[0] < days * DAY)
     with (data / "philly" / "philly_vc.csv").open() as file:
         nodes = [int(row["node num"]) for row in csv.DictReader(file)]
     fleet = FleetShape(clusters=tuple((NodeShape(gpus=8),) * max(count // part, 2) for count in nodes))
@@ -201,12 +201,12 @@ def ubhpc(data: Path, days: float, seed: int) -> Case:
     )  # fmt: skip
 
 
-def case_of(name: str, data: Path, days: float, seed: int) -> Case:
+def case_of(name: str, data: Path, since: float, days: float, seed: int) -> Case:
     """A case by name."""
     if name.startswith("philly-"):
-        return philly(data, int(name[-1]), days, seed)
+        return philly(data, int(name[-1]), since, days, seed)
     if name == "mixed":
-        return mixed(min(days, 7), seed)
+        return mixed(days, seed)
     return openb(data, seed) if name == "openb" else ubhpc(data, days, seed)
 
 
@@ -238,10 +238,10 @@ def allocations(plain: bool) -> dict[str, Allocation | None]:
 
 
 def one(
-    name: str, data: Path, days: float, seed: int, way: str, plain: bool, changes: dict[str, Any]
+    name: str, data: Path, since: float, days: float, seed: int, way: str, plain: bool, changes: dict[str, Any]
 ) -> dict[str, Any]:
     """One replay."""
-    case, policy = case_of(name, data, days, seed), Policy.parse(PRIORITY)
+    case, policy = case_of(name, data, since, days, seed), Policy.parse(PRIORITY)
     allocation = allocations(plain)[way]
     decide = None
     if allocation is None:
@@ -272,7 +272,8 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--cases", nargs="+", choices=CASES, default=list(CASES))
     parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3])
-    parser.add_argument("--days", type=float, default=28)
+    parser.add_argument("--since", type=float, default=6, help="first day of Philly's window, from 2017-10-02")
+    parser.add_argument("--days", type=float, default=4, help="length of the window")
     parser.add_argument("--plain", action="store_true", help="no federation")
     parser.add_argument("--ways", nargs="+", help="only these")
     parser.add_argument("--set", type=json.loads, default={}, help='settings of layer 1, as {"margin": 0.05}')
@@ -282,7 +283,7 @@ def main() -> None:
     rows = []
     with ProcessPoolExecutor(args.workers) as pool:
         jobs = [
-            pool.submit(one, name, args.data, args.days, seed, way, args.plain, args.set)
+            pool.submit(one, name, args.data, args.since, args.days, seed, way, args.plain, args.set)
             for name in args.cases
             for seed in args.seeds
             for way in ways

@@ -22,6 +22,8 @@ POPULATION = 24
 FEW = 512
 """So many candidates are judged one and all."""
 MOST_ON_FRONT = 100
+LEAPS, LEAP_SHARES = 0.3, (0.05, 0.2, 0.6)
+"""Of the children, and of their genes that change then."""
 Stop = Callable[[int, Judged], bool]
 
 
@@ -125,6 +127,10 @@ def mutated(genomes: Genomes, choice: Choices, urgent: FloatArray, rng: np.rando
     places, drawn = np.where(used, places, places[:, :1]), np.where(used, drawn, drawn[:, :1])
     children = genomes.copy()
     children[np.arange(rows)[:, None], places] = drawn
+    # Some leap: a change of many jobs at once is not found one by one.
+    for row in np.flatnonzero(rng.random(rows) < LEAPS):
+        leap = np.flatnonzero(rng.random(choice.jobs.size) < rng.choice(LEAP_SHARES))
+        children[row, leap] = rng.integers(0, choice.counts[leap])
     return children
 
 

@@ -16,7 +16,7 @@ MOST_SHUT, MOST_LARGE = 8, 2
 
 
 def seeds(queue: Queue, choice: Choices, judge: Judge) -> Genomes:
-    """Change nothing; the race; bind late; keep clusters for those who have no other; drain one for a large job.
+    """Change nothing; the race; bind late; bind at once; leave clusters to those who need them; drain for a large job.
 
     Distinct genomes, «change nothing» first.
     """
@@ -25,7 +25,8 @@ def seeds(queue: Queue, choice: Choices, judge: Judge) -> Genomes:
     bound = bind_late(queue, nothing, starts, where)
     wide = np.where(queue.single, bound, queue.allowed)
     greedy = np.where(queue.single, bound, queue.viable | bound)
-    plans = [queue.viable, wide, greedy]
+    bit = np.uint64(1) << np.maximum(where, 0).astype(np.uint64)
+    plans = [queue.viable, wide, greedy, np.where(queue.movable & (where >= 0), bit, queue.viable)]
     for shut in _scarce(queue):
         plans += [_keep_free(queue, wide, shut), _keep_free(queue, wide, shut, LONG_S)]
     plans += _drained(queue, wide, nothing)
