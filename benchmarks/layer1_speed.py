@@ -1,8 +1,8 @@
 """How fast layer 1 decides, how much memory it takes, and what its generations cost next to pymoo's own operators.
 
 Made-up fleets whose GPUs are all busy, with 10,000 pending jobs on 16 clusters and 100,000 on 63. A decision
-is all of layer 1: the queue out of the view, the search, the choice. As many of the jobs as the optimizer weighs at
-once compete; the others are further back in the order than a forecast reaches.
+is all of layer 1: the queue out of the view, the search, the choice. As many of the jobs as the optimizer weighs
+at once compete; the others are further back in the order.
 
 Generations: the same problem (10,000 jobs to 16 clusters; makespan, spread, cost; population 100), the same
 evaluation and pymoo's NSGA-II, once with the operators its documentation gives for integers (SBX and PM with
@@ -50,7 +50,6 @@ from slurm_evo.optimize.seeds import seeds
 
 NOW = datetime(2026, 3, 2, 12, 0, tzinfo=UTC)
 OBJECTIVES = Settings().objectives.as_mapping()
-MARGIN = Settings().optimizer.margin
 
 
 def fleet_of(pending: int, clusters: int, seed: int) -> FleetView:
@@ -88,8 +87,9 @@ def _job(
     node: str = "", origin: ClusterName | None = None,
 ) -> Job:  # fmt: skip
     return Job(
-        cluster=where, id=number, name="job", user=f"u{number % 97}", account=f"a{number % 11}", partitions=("gpu",),
-        qos="normal", state=state, reason="Priority", gpus=gpus, limit_s=int(hours * 3600) + 600,
+        cluster=where, id=number, name="job", user=f"u{number % 97}", account=f"a{number % 11}",
+        partitions=("gpu",), qos="normal", state=state, reason="Priority", gpus=gpus,
+        limit_s=int(hours * 3600) + 600,
         submitted=NOW - timedelta(minutes=number % 600), started=NOW - timedelta(minutes=5) if node else None,
         nodelist=(node,) if node else (), site_factor=0, origin=origin or where, viable=viable, active=viable,
     )  # fmt: skip
@@ -135,7 +135,7 @@ def decision(pending: int, clusters: int, budget_s: float, seed: int) -> dict[st
     )
     built = time.perf_counter()
     plan = propose(
-        queue, objectives=OBJECTIVES, margin=MARGIN, max_moves=1_000_000, rng=np.random.default_rng(seed),
+        queue, objectives=OBJECTIVES, margin=0.0, max_moves=1_000_000, rng=np.random.default_rng(seed),
         budget_s=budget_s, clock=time.perf_counter,
     )  # fmt: skip
     done = time.perf_counter()
@@ -240,7 +240,7 @@ def ours(toy: Toy, generations: int) -> tuple[float, float, Any]:
     for _ in range(generations):
         asked = algorithm.ask()
         before = time.perf_counter()
-        values = toy(np.ascontiguousarray(asked.get("X"), np.int64))
+        values = toy(np.asarray(asked.get("X"), np.int16))
         spent += time.perf_counter() - before
         best = np.minimum(best, values.min(axis=0))
         asked.set("F", values)

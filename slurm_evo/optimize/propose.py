@@ -14,6 +14,8 @@ from slurm_evo.optimize.search import evolve
 from slurm_evo.sim.forecast import FloatArray
 
 PRUNE_TRIALS = 64
+SEARCHING = 0.75
+"""Of the budget."""
 PATIENCE = 15
 """Generations without a better plan after which the search ends early."""
 SAME = 1e-6
@@ -42,8 +44,8 @@ def propose(
         margin: the least gain over «change nothing», as a share of its scores (see `gains`).
         max_moves: at most this many jobs change.
         rng: drives the search.
-        budget_s: seconds; the search ends within one call of the judge of it, or when it no longer finds
-            anything better.
+        budget_s: seconds, three quarters of them for the search and the rest for doing with less; it ends within
+            one call of the judge of it, or when it no longer finds anything better. The bounds are checked after.
         clock: seconds, monotonic.
         generations: ends the search after so many; with an infinite budget the plan is deterministic.
         care: bounds on what the plan may do to single jobs.
@@ -56,7 +58,7 @@ def propose(
     if not queue.movable.any():
         judge = Judge(queue, samples=0)
         return _plan(queue, judge.nothing, judge, judge.nothing, "nothing may be moved")
-    deadline = clock() + budget_s
+    began = clock()
     judge = Judge(queue, samples=samples)
     nothing = judge.nothing
     if why := _hopeless(queue, judge, objectives, margin, max_moves):
@@ -73,16 +75,14 @@ def propose(
         first = int(np.lexsort((judged.moves, -found))[0])
         if found[first] > best_gain + SAME:
             best, best_gain, best_at = judged.one(first), float(found[first]), generation
-        late = clock() >= deadline or generation - best_at >= PATIENCE
+        late = clock() >= began + SEARCHING * budget_s or generation - best_at >= PATIENCE
         return late or (generations is not None and generation >= generations)
 
     front = evolve(queue, judge, rng=rng, stop=stop)
     if best is nothing:
         return _plan(queue, nothing, judge, front, "kept as it is: no plan is better")
-    # Pruning gets half the budget again; trials are few and each only simplifies.
-    deadline = clock() + budget_s / 2
     care, wished = care or Care(), best
-    best = _pruned(queue, judge, best, gain_of, lambda: clock() >= deadline, prune_trials)
+    best = _pruned(queue, judge, best, gain_of, lambda: clock() >= began + budget_s, prune_trials)
     reasons = dict.fromkeys(_dropped(wished, best), "the plan is no worse without")
     best, refused = harmless(queue, judge, best, care)
     best, beyond = limited(queue, judge, best, max_moves, care)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from slurm_evo.model import ClusterName, FleetJob, FleetView, Hold, Job, JobKey, JobState
 from slurm_evo.sim.forecast import MAX_CLUSTERS, Devices, FloatArray, IntArray, MaskArray, Releases, Waiting
 
-MOST_JOBS = 5000
+MOST_JOBS = 2000
 """Only the jobs that run first are weighed; those further back hardly compete with them within a horizon."""
 
 

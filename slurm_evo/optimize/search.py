@@ -16,12 +16,13 @@ from slurm_evo.optimize.choices import Choices, Genomes, choices, urgency
 from slurm_evo.optimize.evaluate import Judge, Judged
 from slurm_evo.optimize.queue import Queue
 from slurm_evo.optimize.seeds import seeds
-from slurm_evo.sim.forecast import FloatArray
+from slurm_evo.sim.forecast import FloatArray, IntArray
 
 POPULATION = 24
 FEW = 512
 """So many candidates are judged one and all."""
 MOST_ON_FRONT = 100
+MOST_CHANGES = 4
 LEAPS, LEAP_SHARES = 0.3, (0.05, 0.2, 0.6)
 """Of the children, and of their genes that change then."""
 Stop = Callable[[int, Judged], bool]
@@ -75,7 +76,8 @@ def _generations(
     rng: np.random.Generator,
 ) -> None:
     """Run pymoo's algorithm until ``judged_in_time`` says that time is over, or nothing new can be made."""
-    start = mutated(seeds[np.arange(POPULATION) % len(seeds)], choice, urgent, rng)
+    parents = np.arange(POPULATION) % len(seeds)
+    start = mated(seeds, parents, parents, choice, urgent, rng)
     start[: len(seeds)] = seeds
     algorithm = search_of(choice, _distinct(start, set()), urgent, rng)
     generation = 0
@@ -117,34 +119,25 @@ def non_dominated(values: FloatArray) -> NDArray[np.int64]:
     return np.flatnonzero(~(beaten | again))
 
 
-def mutated(genomes: Genomes, choice: Choices, urgent: FloatArray, rng: np.random.Generator) -> Genomes:
-    """Change one to four genes of each, those of jobs that wait long more often."""
-    rows, most = len(genomes), 4
-    places = np.minimum(np.searchsorted(urgent, rng.random((rows, most))), choice.jobs.size - 1)
-    drawn = rng.integers(0, choice.counts[places])
-    # Each row uses the first few of its draws; the rest repeat the first.
-    used = np.arange(most) < rng.integers(1, most + 1, (rows, 1))
-    places, drawn = np.where(used, places, places[:, :1]), np.where(used, drawn, drawn[:, :1])
-    children = genomes.copy()
-    children[np.arange(rows)[:, None], places] = drawn
-    # Some leap: a change of many jobs at once is not found one by one.
-    for row in np.flatnonzero(rng.random(rows) < LEAPS):
-        leap = np.flatnonzero(rng.random(choice.jobs.size) < rng.choice(LEAP_SHARES))
-        children[row, leap] = rng.integers(0, choice.counts[leap])
-    return children
+def mated(
+    genomes: Genomes,
+    fathers: IntArray,
+    mothers: IntArray,
+    choice: Choices,
+    urgent: FloatArray,
+    rng: np.random.Generator,
+) -> Genomes:
+    """Children of pairs of rows: each gene from either parent, or one run of genes from the mother; then changed.
 
+    One to four genes change, those of jobs that wait long more often. Some leap, since a change of many jobs
+    at once is not found one by one.
+    """
+    from slurm_evo.optimize.mating_kernel import mate
 
-def crossed(fathers: Genomes, mothers: Genomes, rng: np.random.Generator) -> Genomes:
-    """Half of the children have each gene from either parent, half one run of genes from the mother."""
-    rows, genes = fathers.shape
-    uniform = rows // 2
-    bits = np.unpackbits(rng.integers(0, 256, (uniform, -(-genes // 8)), dtype=np.uint8), axis=1, count=genes)
-    children = np.empty_like(fathers)
-    children[:uniform] = np.where(bits.view(np.bool_), mothers[:uniform], fathers[:uniform])
-    children[uniform:] = fathers[uniform:]
-    runs = np.sort(rng.integers(0, genes + 1, (rows - uniform, 2)), axis=1).tolist()
-    for row, (low, high) in enumerate(runs, uniform):
-        children[row, low:high] = mothers[row, low:high]
+    children = np.empty((len(fathers), genomes.shape[1]), np.int16)
+    seeds = rng.integers(0, 2**64, len(fathers), np.uint64)
+    shares = np.array(LEAP_SHARES)
+    mate(genomes, fathers, mothers, urgent, choice.counts, MOST_CHANGES, LEAPS, shares, seeds, children)
     return children
 
 
@@ -181,7 +174,7 @@ def search_of(
             place[order] = np.arange(len(pop))
             drawn = rng.integers(0, len(pop), (2, n_offsprings, 2))
             father, mother = np.where(place[drawn[..., 0]] <= place[drawn[..., 1]], drawn[..., 0], drawn[..., 1])
-            children = mutated(crossed(genomes[father], genomes[mother], rng), choice, urgent, rng)
+            children = mated(genomes, father, mother, choice, urgent, rng)
             return Population.new(X=_distinct(children, known))
 
     genes = choice.jobs.size

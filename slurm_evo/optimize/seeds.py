@@ -16,7 +16,7 @@ MOST_SHUT, MOST_LARGE = 8, 2
 
 
 def seeds(queue: Queue, choice: Choices, judge: Judge) -> Genomes:
-    """Change nothing; the race; bind late; bind at once; leave clusters to those who need them; drain for a large job.
+    """Change nothing; the race; bind late; bind at once; leave clusters to those in need; drain for a large job.
 
     Distinct genomes, «change nothing» first.
     """

@@ -168,9 +168,9 @@ def test_a_change_that_was_turned_down_says_why() -> None:
 
 def test_a_plan_that_gains_too_little_is_turned_down_as_a_whole() -> None:
     queue = queue_of(crowded(0))
-    vain = plan_of(queue, margin=0.9)
+    vain = plan_of(queue, margin=0.5)
     assert vain.changes == ()
-    assert "less than the margin of 90%" in vain.why
+    assert "less than the margin of 50%" in vain.why
     assert any("turned down, since the best plan gains" in placement.reason for placement in vain.placements)
 
 
