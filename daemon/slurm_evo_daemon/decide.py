@@ -162,6 +162,7 @@ def _place(
         runtimes=now.runtime_of,
         weights=now.weight_of,
         movable=movable,
+        asked={key: memories[key].asked for key in movable},
         now=view.now,
     )
     under_way = sum(memory.wanted is not None for memory in memories.values())

@@ -153,6 +153,8 @@ class LayerOneInReplay:
             account=jobs.account[rows],
             soon_s=float(self.cooldown_s),
             coming=self._coming(seen, rows),
+            again=self._coming(seen, rows),
+            opened=np.where(movable, seen.feasible[first].astype(np.uint64), viable) if self.federated else None,
         )
 
     def _coming(self, seen: Waiting, rows: Ints) -> Coming | None:

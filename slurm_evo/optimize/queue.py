@@ -58,6 +58,10 @@ class Queue:
     """A job is moved only if it is expected to start within this time: it may move again only then."""
     coming: Coming | None = None
     """Jobs expected to be submitted; None: nothing is known of them."""
+    again: Coming | None = None
+    """Another draw of them, to judge what was chosen in futures that did not choose it."""
+    opened: MaskArray | None = None
+    """(n,) uint64: ``viable`` with what layer 1 itself took away given back; None: it took nothing."""
 
     def names(self, mask: int) -> frozenset[ClusterName]:
         """The clusters of a mask."""
@@ -71,6 +75,7 @@ def queue_from(
     runtimes: Mapping[JobKey, float],
     weights: Mapping[JobKey, float],
     movable: Mapping[JobKey, frozenset[ClusterName]],
+    asked: Mapping[JobKey, frozenset[ClusterName]] | None = None,
     now: datetime,
 ) -> Queue:
     """Build the problem from what was seen.
@@ -81,6 +86,7 @@ def queue_from(
         runtimes: expected running times, seconds, of pending and running jobs; the limit where missing.
         weights: of the pending jobs.
         movable: where the rules allow each movable job; a job that is missing stays as it is.
+        asked: where movable jobs were allowed before layer 1 changed them; what they have if left out.
         now: the view's instant.
 
     Raises:
@@ -104,6 +110,11 @@ def queue_from(
     viable = [mask_of(job.viable) | mask_of(job.waiting_on) for job in competing]
     allowed = [
         mask_of(movable.get(job.key, frozenset())) | mask for job, mask in zip(competing, viable, strict=True)
+    ]
+    before = asked or {}
+    opened = [
+        mask | (mask_of(before.get(job.key, frozenset())) & may)
+        for job, mask, may in zip(competing, viable, allowed, strict=True)
     ]
     limit = _floats(record.limit_s for record in records)
     runtime = _floats(
@@ -132,6 +143,9 @@ def queue_from(
         single=np.array([not record.federated for record in records], np.bool_),
         user=_codes(record.user for record in records),
         account=_codes(record.account for record in records),
+        opened=np.where([record.federated for record in records], np.array(opened, np.uint64), viable)
+        .astype(np.uint64)
+        .reshape(-1),
     )
 
 

@@ -16,7 +16,7 @@ from slurm_evo.optimize.choices import Choices, Genomes, choices, urgency
 from slurm_evo.optimize.evaluate import Judge, Judged
 from slurm_evo.optimize.queue import Queue
 from slurm_evo.optimize.seeds import seeds
-from slurm_evo.sim.forecast import FloatArray, IntArray
+from slurm_evo.sim.forecast import FloatArray, IntArray, MaskArray
 
 POPULATION = 24
 FEW = 512
@@ -28,7 +28,9 @@ LEAPS, LEAP_SHARES = 0.3, (0.05, 0.2, 0.6)
 Stop = Callable[[int, Judged], bool]
 
 
-def evolve(queue: Queue, judge: Judge, *, rng: np.random.Generator, stop: Stop) -> Judged:
+def evolve(
+    queue: Queue, judge: Judge, *, rng: np.random.Generator, stop: Stop, also: MaskArray | None = None
+) -> Judged:
     """The non-dominated candidates found; «change nothing» and the seeds take part.
 
     Args:
@@ -37,6 +39,7 @@ def evolve(queue: Queue, judge: Judge, *, rng: np.random.Generator, stop: Stop) 
         rng: the only source of randomness.
         stop: told how many generations are finished and what was just judged; true ends the search. Asked at
             least after every `Judge.chunk` candidates.
+        also: (n,) sets to begin with, besides the seeds.
     """
     choice = choices(queue)
     front = _Front(judge.nothing)
@@ -57,7 +60,7 @@ def evolve(queue: Queue, judge: Judge, *, rng: np.random.Generator, stop: Stop) 
     if choice.combinations <= FEW:
         judged_in_time(choice.every(), 0)
         return front.judged
-    start = seeds(queue, choice, judge)
+    start = seeds(queue, choice, judge, also)
     if judged_in_time(start, 0) is not None:
         _generations(choice, start, _urgent(queue, choice, judge), judged_in_time, rng)
     return front.judged

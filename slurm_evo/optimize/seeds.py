@@ -15,7 +15,7 @@ CLEARLY_S, CLEARLY_SHARE = 60.0, 0.7
 MOST_SHUT, MOST_LARGE = 8, 2
 
 
-def seeds(queue: Queue, choice: Choices, judge: Judge) -> Genomes:
+def seeds(queue: Queue, choice: Choices, judge: Judge, also: MaskArray | None = None) -> Genomes:
     """Change nothing; the race; bind late; bind at once; leave clusters to those in need; drain for a large job.
 
     Distinct genomes, «change nothing» first.
@@ -27,6 +27,8 @@ def seeds(queue: Queue, choice: Choices, judge: Judge) -> Genomes:
     greedy = np.where(queue.single, bound, queue.viable | bound)
     bit = np.uint64(1) << np.maximum(where, 0).astype(np.uint64)
     plans = [queue.viable, wide, greedy, np.where(queue.movable & (where >= 0), bit, queue.viable)]
+    if also is not None:
+        plans.append(also)
     for shut in _scarce(queue):
         plans += [_keep_free(queue, wide, shut), _keep_free(queue, wide, shut, LONG_S)]
     plans += _drained(queue, wide, nothing)

@@ -31,7 +31,9 @@ def full_alpha(hours: float = 2.0) -> list[Job]:
     return [running(100 + node, f"alpha{node}", hours) for node in range(1, 5)]
 
 
-def queue_of(records: list[Job], stays: set[int] = frozenset()) -> Queue:
+def queue_of(
+    records: list[Job], stays: frozenset[int] = frozenset(), asked: dict[int, frozenset] | None = None
+) -> Queue:
     view = fleet(records)
     pending = [found for found in view.jobs.values() if found.pending]
     return queue_from(
@@ -40,6 +42,7 @@ def queue_of(records: list[Job], stays: set[int] = frozenset()) -> Queue:
         runtimes={},
         weights={},
         movable={found.key: frozenset(MEMBERS) for found in pending if found.key.id not in stays},
+        asked={key(number): names for number, names in (asked or {}).items()},
         now=NOW,
     )
 
@@ -76,7 +79,7 @@ def crowded(seed: int) -> list[Job]:
 @pytest.mark.parametrize("seed", range(4))
 def test_jobs_that_stay_never_wait_much_longer_for_those_that_come(seed: int) -> None:
     """The plan is judged again without its own bounds: they hold."""
-    queue = queue_of(crowded(seed), stays=set(range(50, 56)))
+    queue = queue_of(crowded(seed), stays=frozenset(range(50, 56)))
     care = Care(others_s=300.0, others_share=0.0, mean_s=1e9)
     free = Care(harm_s=1e9, others_s=1e9, mean_s=1e9)
     bold, careful = (delays(queue, plan_of(queue, care=some)) for some in (free, care))
@@ -103,7 +106,7 @@ def test_without_a_bound_somebody_would_wait_longer() -> None:
     free = Care(harm_s=1e9, others_s=1e9, mean_s=1e9)
     worst = []
     for seed in range(4):
-        queue = queue_of(crowded(seed), stays=set(range(50, 56)))
+        queue = queue_of(crowded(seed), stays=frozenset(range(50, 56)))
         worst.append(delays(queue, plan_of(queue, care=free)).max())
     assert max(worst) > 300.0
 
@@ -111,7 +114,7 @@ def test_without_a_bound_somebody_would_wait_longer() -> None:
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("who", ["user", "account"])
 def test_the_jobs_of_nobody_wait_much_longer_on_average(seed: int, who: str) -> None:
-    queue = queue_of(crowded(seed), stays=set(range(50, 56)))
+    queue = queue_of(crowded(seed), stays=frozenset(range(50, 56)))
     group = getattr(queue, who)
     care = Care(others_s=1e9, mean_s=60.0, mean_share=0.0)
     plan = placed(plan_of(queue, care=care))
@@ -177,11 +180,13 @@ def test_a_plan_that_gains_too_little_is_turned_down_as_a_whole() -> None:
 def test_explain_shows_what_was_turned_down_and_a_job_that_has_just_moved() -> None:
     records = [*full_alpha(), *(job(number) for number in range(1, 6))]
     view = fleet(records)
-    settings = Settings.model_validate({"moves": {"max_per_cycle": 2, "cooldown_s": 600}})
-    moved = JobMemory(
-        key=key(1), submitted=NOW, asked=frozenset(MEMBERS), seen_at=NOW, moved_at=NOW - timedelta(seconds=60)
+    settings = Settings.model_validate(
+        {"moves": {"max_per_cycle": 2, "cooldown_s": 600, "respect_user_clusters": False}}
     )
-    known = {key(number): JobMemory(key=key(number), submitted=NOW, asked=frozenset(MEMBERS), seen_at=NOW)
+    moved = JobMemory(
+        key=key(1), submitted=NOW, asked=frozenset(MEMBERS[:1]), seen_at=NOW, moved_at=NOW - timedelta(seconds=60)
+    )
+    known = {key(number): JobMemory(key=key(number), submitted=NOW, asked=frozenset(MEMBERS[:1]), seen_at=NOW)
              for number in range(2, 6)} | {key(1): moved}  # fmt: skip
     ticks = itertools.count()
     made = decide(
@@ -197,6 +202,19 @@ def test_explain_shows_what_was_turned_down_and_a_job_that_has_just_moved() -> N
     assert len(refused) == 2
     for number in refused:
         assert "turned down, since as many jobs as may change at once gain more" in told[number]
+
+
+def test_what_layer_1_took_away_is_given_back_unless_it_is_worth_it_again() -> None:
+    """Job 1 was kept from beta, where it could start by now."""
+    busy = [running(200 + node, f"beta{node}", 0.01) for node in (1, 2)]
+    records = [*full_alpha(), *busy, job(1, gpus=8)]
+    queue = queue_of(records, asked={1: frozenset(MEMBERS[:2])})
+    plan = plan_of(queue, margin=10.0)
+    (given,) = plan.changes
+    assert given.clusters == frozenset(MEMBERS[:2])
+    assert "nothing is gained any more by keeping it from there" in given.reason
+    assert plan_of(queue_of(records), margin=10.0).changes == ()
+    assert plan_of(queue, margin=10.0, max_moves=0).changes == ()
 
 
 @pytest.mark.parametrize("budget", [0.0, 1.0, 3.0, 10.0, 40.0])
