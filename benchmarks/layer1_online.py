@@ -9,7 +9,10 @@ knowledge of running times (estimates with a log-normal error, sigma 0.8). Cases
 * openb: Alibaba's pods with their GPU models as clusters; the pools are cut down and time is compressed.
 * ubhpc: a week of a Slurm cluster split into its four groups of nodes; features and memory bind jobs.
 
-    python benchmarks/layer1_online.py --data DIRECTORY [--cases mixed openb] [--seeds 1 2 3] [--days 14] [--plain]
+    python benchmarks/layer1_online.py --data DIRECTORY [--cases mixed openb] [--seeds 1 2] [--plain] [--ablations]
+
+``--ablations`` adds layer 1 without late binding (a job goes at once to the one cluster that is expected to start
+it first), without futures (running times are as expected, nobody comes), without seeds, without a margin.
 
 DIRECTORY holds philly/, alibaba_openb2023/ and ubhpc/ with the logs as published. Limits, weights and
 estimates the logs lack are drawn from the seed. Ends with one line of JSON.
@@ -34,7 +37,9 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from slurm_evo.optimize import search
 from slurm_evo.optimize.in_simulation import LayerOneInReplay
+from slurm_evo.optimize.seeds import seeds
 from slurm_evo.policy import Policy
 from slurm_evo.sim.fleet import FleetShape, NodeShape
 from slurm_evo.sim.metrics import measure
@@ -227,6 +232,22 @@ def figures(case: Case, done: Replayed) -> dict[str, float]:
     }
 
 
+ABLATIONS: dict[str, dict[str, Any]] = {
+    "layer 1": {},
+    "no late binding": {"soon_s": float("inf")},
+    "no futures": {"samples": 0, "foresees_s": 0.0},
+    "no seeds": {},
+    "no margin": {"margin": 0.0},
+}
+
+
+def unseeded(_queue: Any, choice: Any, _judge: Any, _also: Any = None) -> Any:
+    """«Change nothing», and one change at random."""
+    genomes = np.zeros((2, choice.jobs.size), np.int16)
+    genomes[1, 0] = choice.counts[0] - 1
+    return genomes
+
+
 def allocations(plain: bool) -> dict[str, Allocation | None]:
     """None: layer 1."""
     bound: dict[str, Allocation | None] = {
@@ -242,11 +263,16 @@ def one(
 ) -> dict[str, Any]:
     """One replay."""
     case, policy = case_of(name, data, since, days, seed), Policy.parse(PRIORITY)
-    allocation = allocations(plain)[way]
+    allocation = allocations(plain).get(way)
     decide = None
+    search.seeds = unseeded if way == "no seeds" else seeds
     if allocation is None:
-        decide = LayerOneInReplay(case.jobs, case.fleet, policy, seed=seed, federated=not plain, **changes)
-        allocation = LayerOne(decide=decide, cycle=60, move_s=30 if plain else 0, starts_at_home=plain)
+        # With federation, binding early is what it is without: one cluster for each job, only that moving is free.
+        binds = plain or way == "no late binding"
+        decide = LayerOneInReplay(
+            case.jobs, case.fleet, policy, seed=seed, federated=not binds, **ABLATIONS[way], **changes
+        )
+        allocation = LayerOne(decide=decide, cycle=60, move_s=30 if plain else 0, starts_at_home=binds)
     began = time.perf_counter()
     done = replay(case.jobs, case.fleet, policy, allocation, Rules.every_event())
     row = {"case": name, "plain": plain, "seed": seed, "way": way, "jobs": len(case.jobs), **figures(case, done)}
@@ -275,11 +301,12 @@ def main() -> None:
     parser.add_argument("--since", type=float, default=6, help="first day of Philly's window, from 2017-10-02")
     parser.add_argument("--days", type=float, default=4, help="length of the window")
     parser.add_argument("--plain", action="store_true", help="no federation")
+    parser.add_argument("--ablations", action="store_true", help="layer 1 without each of its parts as well")
     parser.add_argument("--ways", nargs="+", help="only these")
     parser.add_argument("--set", type=json.loads, default={}, help='settings of layer 1, as {"margin": 0.05}')
     parser.add_argument("--workers", type=int, default=2)
     args = parser.parse_args()
-    ways = args.ways or list(allocations(args.plain))
+    ways = args.ways or [*allocations(args.plain), *(list(ABLATIONS)[1:] if args.ablations else ())]
     rows = []
     with ProcessPoolExecutor(args.workers) as pool:
         jobs = [

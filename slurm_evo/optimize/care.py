@@ -122,6 +122,16 @@ def _culprits(queue: Queue, judge: Judge, best: Judged, changed: Marks, victims:
     return least[: -(-least.size // 2)]
 
 
+def bound_late(queue: Queue, judge: Judge, best: Judged) -> tuple[Judged, Reasons]:
+    """Undo moves without federation to clusters that would not start the job soon: it can be moved then."""
+    early = queue.single & (best.masks[0] != queue.viable) & ~(best.starts_s[0, 0] <= queue.soon_s)
+    if not early.any():
+        return best, {}
+    rows = np.flatnonzero(early)
+    why = f"it would not start there within {queue.soon_s:.0f} s, and can be moved when it would"
+    return judge(undone(queue, best, rows)), dict.fromkeys(rows.tolist(), why)
+
+
 def saved(queue: Queue, judge: Judge, best: Judged) -> FloatArray:
     """(n,) weighted seconds by which each job starts earlier."""
     cap = 2 * judge.horizon_s

@@ -46,6 +46,8 @@ class LayerOneInReplay:
     generations: int = 4
     cooldown_s: int = 600
     """A job whose clusters changed stays as it is for so long."""
+    soon_s: float = 600.0
+    """Without federation a job is moved only if it is expected to start within this time."""
     prune_trials: int = 8
     samples: int = 2
     """Futures besides the expected one."""
@@ -151,7 +153,7 @@ class LayerOneInReplay:
             single=np.full(len(rows), not self.federated),
             user=jobs.user[rows],
             account=jobs.account[rows],
-            soon_s=float(self.cooldown_s),
+            soon_s=self.soon_s,
             coming=self._coming(seen, rows),
             again=self._coming(seen, rows),
             opened=np.where(movable, seen.feasible[first].astype(np.uint64), viable) if self.federated else None,

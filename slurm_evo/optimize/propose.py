@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from slurm_evo.model import Placement, Plan, Scores
-from slurm_evo.optimize.care import Care, Reasons, harmless, limited, undone
+from slurm_evo.optimize.care import Care, Reasons, bound_late, harmless, limited, undone
 from slurm_evo.optimize.evaluate import Judge, Judged, gains
 from slurm_evo.optimize.queue import Queue
 from slurm_evo.optimize.search import evolve
@@ -88,9 +88,10 @@ def propose(
     care, wished = care or Care(), best
     best = _pruned(queue, judge, best, gain_of, lambda: clock() >= began + budget_s, prune_trials)
     reasons = dict.fromkeys(_dropped(wished, best), "the plan is no worse without")
+    best, early = bound_late(queue, judge, best)
     best, refused = harmless(queue, judge, best, care)
     best, beyond = limited(queue, judge, best, max_moves, care)
-    reasons |= refused | beyond
+    reasons |= early | refused | beyond
     gain = float(gain_of(best)[0])
     front, where = front.and_also(best), ""
     if gain >= margin and gain > SAME:

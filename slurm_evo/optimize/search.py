@@ -61,6 +61,9 @@ def evolve(
         judged_in_time(choice.every(), 0)
         return front.judged
     start = seeds(queue, choice, judge, also)
+    if len(start) == 1:
+        # All wait wherever they may, and nobody needs a place kept free: equal clusters are left to the race.
+        return front.judged
     if judged_in_time(start, 0) is not None:
         _generations(choice, start, _urgent(queue, choice, judge), judged_in_time, rng)
     return front.judged

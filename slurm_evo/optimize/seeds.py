@@ -26,7 +26,7 @@ def seeds(queue: Queue, choice: Choices, judge: Judge, also: MaskArray | None = 
     wide = np.where(queue.single, bound, queue.allowed)
     greedy = np.where(queue.single, bound, queue.viable | bound)
     bit = np.uint64(1) << np.maximum(where, 0).astype(np.uint64)
-    plans = [queue.viable, wide, greedy, np.where(queue.movable & (where >= 0), bit, queue.viable)]
+    plans = [queue.viable, wide, greedy, np.where(queue.movable & queue.single & (where >= 0), bit, queue.viable)]
     if also is not None:
         plans.append(also)
     for shut in _scarce(queue):
