@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from slurm_evo.config import Settings
 from slurm_evo.model import ClusterName, FleetJob, FleetView, Hold, JobKey, Plan, SetSiteFactor, Unpin
-from slurm_evo.optimize import Care, propose, queue_from
+from slurm_evo.optimize import Care, Expected, propose, queue_from
 from slurm_evo.policy import Policy
 from slurm_evo.store import Intent, JobMemory
 from slurm_evo_daemon import moves, priorities
@@ -84,7 +84,8 @@ def decide(
     if not pending:
         return Decision({}, None, None, {}, {}, ())
     now = standing(view, pending.values(), memories, settings, policy, times)
-    plan, notes = _place(view, now, verdicts, memories, settings, rng, stopwatch)
+    foreseen = _foreseen(view, pending, memories, settings, policy, times, rng)
+    plan, notes = _place(view, now, foreseen, verdicts, memories, settings, rng, stopwatch)
     ranks = _rank(pending, now, verdicts, memories, view, settings, inside)
     intents: list[Intent] = []
     for key, job in pending.items():
@@ -135,6 +136,7 @@ def _judge(job: FleetJob, memory: JobMemory, view: FleetView, settings: Settings
 def _place(
     view: FleetView,
     now: Standing,
+    foreseen: Sequence[Sequence[Expected]],
     verdicts: Mapping[JobKey, Verdict],
     memories: dict[JobKey, JobMemory],
     settings: Settings,
@@ -163,6 +165,7 @@ def _place(
         weights=now.weight_of,
         movable=movable,
         asked={key: memories[key].asked for key in movable},
+        expected=foreseen,
         now=view.now,
     )
     under_way = sum(memory.wanted is not None for memory in memories.values())
@@ -185,6 +188,51 @@ def _place(
             memories[placement.job] = memories[placement.job].but(wanted=wanted, widening_since=None)
             notes[placement.job] = placement.reason
     return plan, notes
+
+
+def _foreseen(
+    view: FleetView,
+    pending: Mapping[JobKey, FleetJob],
+    memories: Mapping[JobKey, JobMemory],
+    settings: Settings,
+    policy: Policy,
+    times: RunningTimes,
+    rng: np.random.Generator,
+) -> list[list[Expected]]:
+    """Two draws of the jobs that may come, scored as if they had just been submitted."""
+    if not settings.moves.enabled:
+        return []
+    draws = []
+    for _ in range(2):
+        found = times.arrivals.drawn(view.now, rng)
+        if not found:
+            return []
+        new = {
+            one.job.key: JobMemory(key=one.job.key, submitted=view.now, asked=one.clusters, seen_at=view.now)
+            for one in found
+        }
+        told = standing(
+            view,
+            [*pending.values(), *(one.job for one in found)],
+            {**memories, **new},
+            settings,
+            policy,
+            times,
+        )
+        draws.append(
+            [
+                Expected(
+                    job=one.job.job,
+                    clusters=one.clusters,
+                    at_s=one.at_s,
+                    score=told.score_of[one.job.key],
+                    runtime_s=told.runtime_of[one.job.key],
+                    weight=told.weight_of[one.job.key],
+                )
+                for one in found
+            ]
+        )
+    return draws
 
 
 def _care(settings: Settings) -> Care:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
@@ -68,6 +68,19 @@ class Queue:
         return frozenset(name for bit, name in enumerate(self.clusters) if mask >> bit & 1)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expected:
+    """One job that is expected to be submitted."""
+
+    job: Job
+    clusters: frozenset[ClusterName]
+    at_s: float
+    """Seconds from now."""
+    score: float
+    runtime_s: float
+    weight: float
+
+
 def queue_from(
     view: FleetView,
     *,
@@ -76,6 +89,7 @@ def queue_from(
     weights: Mapping[JobKey, float],
     movable: Mapping[JobKey, frozenset[ClusterName]],
     asked: Mapping[JobKey, frozenset[ClusterName]] | None = None,
+    expected: Sequence[Sequence[Expected]] = (),
     now: datetime,
 ) -> Queue:
     """Build the problem from what was seen.
@@ -87,6 +101,7 @@ def queue_from(
         weights: of the pending jobs.
         movable: where the rules allow each movable job; a job that is missing stays as it is.
         asked: where movable jobs were allowed before layer 1 changed them; what they have if left out.
+        expected: up to two draws of the jobs expected to come.
         now: the view's instant.
 
     Raises:
@@ -116,7 +131,7 @@ def queue_from(
         mask | (mask_of(before.get(job.key, frozenset())) & may)
         for job, mask, may in zip(competing, viable, allowed, strict=True)
     ]
-    limit = _floats(record.limit_s for record in records)
+    falling = _floats(scores.get(job.key, 0.0) for job in competing)
     runtime = _floats(
         runtimes.get(job.key, record.limit_s) for job, record in zip(competing, records, strict=True)
     )
@@ -125,16 +140,7 @@ def queue_from(
         keys=tuple(job.key for job in competing),
         devices=devices,
         releases=_releases(speaking, place, runtimes, now),
-        waiting=Waiting(
-            gpus=_ints(record.gpus for record in records),
-            kind=_ints(
-                -1 if record.gpu_type is None else kinds.get(record.gpu_type, len(kinds)) for record in records
-            ),
-            nodes=_ints(_nodes(record) for record in records),
-            cpus=_ints(record.cpus for record in records),
-            runtime_s=np.minimum(runtime, limit),
-            limit_s=limit,
-        ),
+        waiting=_waiting(records, kinds, runtime),
         weight=_floats(weights.get(job.key, 1.0) for job in competing),
         waited_s=_floats((now - record.submitted).total_seconds() for record in records),
         viable=np.array(viable, np.uint64),
@@ -146,6 +152,44 @@ def queue_from(
         opened=np.where([record.federated for record in records], np.array(opened, np.uint64), viable)
         .astype(np.uint64)
         .reshape(-1),
+        coming=_coming(expected[0], falling, mask_of, kinds) if expected else None,
+        again=_coming(expected[1], falling, mask_of, kinds) if len(expected) > 1 else None,
+    )
+
+
+def _waiting(records: Sequence[Job], kinds: Mapping[str, int], runtime: FloatArray) -> Waiting:
+    limit = _floats(record.limit_s for record in records)
+    return Waiting(
+        gpus=_ints(record.gpus for record in records),
+        kind=_ints(
+            -1 if record.gpu_type is None else kinds.get(record.gpu_type, len(kinds)) for record in records
+        ),
+        nodes=_ints(_nodes(record) for record in records),
+        cpus=_ints(record.cpus for record in records),
+        runtime_s=np.minimum(runtime, limit),
+        limit_s=limit,
+    )
+
+
+def _coming(
+    expected: Sequence[Expected],
+    falling: FloatArray,
+    mask_of: Callable[[frozenset[ClusterName]], int],
+    kinds: Mapping[str, int],
+) -> Coming | None:
+    """Those that may run on a cluster that was seen, by their place among the scores of the pending jobs."""
+    known = [(one, mask_of(one.clusters)) for one in expected if mask_of(one.clusters)]
+    if not known:
+        return None
+    before = np.searchsorted(-falling, [-one.score for one, _ in known], side="right")
+    order = np.argsort(before, kind="stable")
+    jobs = [known[place][0] for place in order]
+    return Coming(
+        waiting=_waiting([one.job for one in jobs], kinds, _floats(one.runtime_s for one in jobs)),
+        weight=_floats(one.weight for one in jobs),
+        allowed=np.array([known[place][1] for place in order], np.uint64),
+        at_s=_floats(one.at_s for one in jobs),
+        before=before[order].astype(np.int64),
     )
 
 

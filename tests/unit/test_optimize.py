@@ -78,8 +78,8 @@ def test_nothing_movable_is_said_at_once() -> None:
 def test_a_gain_below_the_margin_changes_nothing() -> None:
     waiting = [job(number, gpus=8) for number in range(1, 9)]
     busy = [
-        running(200 + node, f"beta{node}", 8, 1.9) for node in (1, 2)
-    ] + [running(300 + node, f"gamma{node}", 4, 1.9) for node in range(1, 5)]  # fmt: skip
+        running(200 + node, f"beta{node}", 8, 1.0) for node in (1, 2)
+    ] + [running(300 + node, f"gamma{node}", 4, 1.0) for node in range(1, 5)]  # fmt: skip
     queue = queue_of([*full_alpha(), *busy, *waiting])
     eager, careful = plan_of(queue, margin=0.0), plan_of(queue, margin=10.0)
     assert eager.changes
