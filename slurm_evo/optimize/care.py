@@ -123,8 +123,13 @@ def _culprits(queue: Queue, judge: Judge, best: Judged, changed: Marks, victims:
 
 
 def bound_late(queue: Queue, judge: Judge, best: Judged) -> tuple[Judged, Reasons]:
-    """Undo moves without federation to clusters that would not start the job soon: it can be moved then."""
-    early = queue.single & (best.masks[0] != queue.viable) & ~(best.starts_s[0, 0] <= queue.soon_s)
+    """Undo moves without federation to clusters that would not start the job soon: it can be moved then.
+
+    Jobs of a whole node or more are let go early: only where they wait is room made for them.
+    """
+    small = queue.waiting.gpus < queue.devices.gpus.max(initial=1)
+    soon = best.starts_s[0, 0] <= queue.soon_s
+    early = queue.single & small & (best.masks[0] != queue.viable) & ~soon
     if not early.any():
         return best, {}
     rows = np.flatnonzero(early)
@@ -138,6 +143,16 @@ def saved(queue: Queue, judge: Judge, best: Judged) -> FloatArray:
     before, after = judge.nothing.starts_s[0, 0], best.starts_s[0, 0]
     found: FloatArray = queue.weight * (np.minimum(before, cap) - np.minimum(after, cap))
     return found
+
+
+def own_gain(queue: Queue, judge: Judge, best: Judged) -> float:
+    """By what share the changed jobs wait less from now on, as expected and on average the less; -1 for none."""
+    changed = best.masks[0] != queue.viable
+    cap = 2 * judge.horizon_s
+    weight = queue.weight[changed]
+    before = np.minimum(_expected_and_mean(judge.nothing)[:, changed], cap) @ weight
+    after = np.minimum(_expected_and_mean(best)[:, changed], cap) @ weight
+    return float((1.0 - after / before).min()) if (before > 0).all() else -1.0
 
 
 def limited(queue: Queue, judge: Judge, best: Judged, max_moves: int, care: Care) -> tuple[Judged, Reasons]:

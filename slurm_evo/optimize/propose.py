@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from slurm_evo.model import Placement, Plan, Scores
-from slurm_evo.optimize.care import Care, Reasons, bound_late, harmless, limited, undone
+from slurm_evo.optimize.care import Care, Reasons, bound_late, harmless, limited, own_gain, saved, undone
 from slurm_evo.optimize.evaluate import Judge, Judged, gains
 from slurm_evo.optimize.queue import Queue
 from slurm_evo.optimize.search import evolve
@@ -42,8 +42,9 @@ def propose(
     Args:
         queue: the standing problem.
         objectives: weights of average_wait, maximum_wait and utilization.
-        margin: the least gain over «change nothing», as a share of its scores (see `gains`). What layer 1 itself
-            took away has to be worth it again every time: «nothing» gives it back.
+        margin: the least gain over «change nothing», as a share of its scores (see `gains`), or of what the
+            changed jobs themselves wait if all in all it gains at all. What layer 1 itself took away has to be
+            worth it again every time: «nothing» gives it back.
         max_moves: at most this many jobs change.
         rng: drives the search.
         budget_s: seconds, three quarters of them for the search and the rest for doing with less; it ends within
@@ -92,15 +93,29 @@ def propose(
     best, refused = harmless(queue, judge, best, care)
     best, beyond = limited(queue, judge, best, max_moves, care)
     reasons |= early | refused | beyond
-    gain = float(gain_of(best)[0])
-    front, where = front.and_also(best), ""
-    if gain >= margin and gain > SAME:
-        # The search chose it for how it does in its futures: others tell how much of that was luck.
-        other = Judge(replace(queue, coming=queue.again or queue.coming), samples=2 * samples, seed=1)
-        gain = float(gains(other(best.masks).values, other.nothing.values[0], objectives)[0])
-        where = " in other futures"
-    if gain < margin or gain <= SAME:
-        why = f"the best plan gains {gain:.1%}{where}, less than the margin of {margin:.0%}"
+    # The search chose it for how it does in its futures: others tell how much of that was luck.
+    other = Judge(replace(queue, coming=queue.again or queue.coming), samples=2 * samples, seed=1)
+
+    def worth(plan: Judged) -> tuple[bool, float]:
+        """Does it gain enough, here and there; the lesser gain."""
+        again = other(plan.masks)
+        found = float(gain_of(plan)[0]), float(gains(again.values, other.nothing.values[0], objectives)[0])
+        gain = min(found)
+        owns = min(own_gain(queue, judge, plan), own_gain(queue, other, again))
+        return gain > SAME and max(gain, owns) >= margin, gain
+
+    enough, gain = worth(best)
+    if not enough:
+        # Perhaps those alone that start earlier themselves.
+        idle = np.flatnonzero((best.masks[0] != queue.viable) & (saved(queue, judge, best) <= 0))
+        fewer = judge(undone(queue, best, idle)) if idle.size else best
+        enough, gain_of_fewer = worth(fewer) if idle.size else (False, 0.0)
+        if enough:
+            reasons |= dict.fromkeys(idle.tolist(), f"all in all that gains {gain:.1%}, less than the margin")
+            best, gain = fewer, gain_of_fewer
+    front = front.and_also(best)
+    if not enough:
+        why = f"the best plan gains {gain:.1%}, less than the margin of {margin:.0%}"
         reasons |= dict.fromkeys(_dropped(best, nothing), why)
         return _plan(queue, was, nothing, judge, front, f"kept as it is: {why}", _refusals(queue, wished, reasons))
     why = _why(best.scores[0], nothing.scores[0])

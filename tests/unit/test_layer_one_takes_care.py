@@ -170,7 +170,11 @@ def test_a_change_that_was_turned_down_says_why() -> None:
 
 
 def test_a_plan_that_gains_too_little_is_turned_down_as_a_whole() -> None:
-    queue = queue_of(crowded(0))
+    """Beta is free a little earlier than alpha: a job or two would wait a little less."""
+    busy = [running(200 + node, f"beta{node}", 1.6) for node in (1, 2)]
+    busy += [running(300 + node, f"gamma{node}", 9.0, 4) for node in range(1, 5)]
+    queue = queue_of([*full_alpha(), *busy, *(job(number, gpus=8) for number in range(1, 7))])
+    assert plan_of(queue, margin=0.0).changes
     vain = plan_of(queue, margin=0.5)
     assert vain.changes == ()
     assert "less than the margin of 50%" in vain.why
