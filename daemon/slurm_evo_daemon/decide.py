@@ -165,6 +165,7 @@ def _place(
         weights=now.weight_of,
         movable=movable,
         asked={key: memories[key].asked for key in movable},
+        assumed={key: memory.wanted for key, memory in memories.items() if memory.wanted is not None},
         expected=foreseen,
         now=view.now,
     )

@@ -89,6 +89,7 @@ def queue_from(
     weights: Mapping[JobKey, float],
     movable: Mapping[JobKey, frozenset[ClusterName]],
     asked: Mapping[JobKey, frozenset[ClusterName]] | None = None,
+    assumed: Mapping[JobKey, frozenset[ClusterName]] | None = None,
     expected: Sequence[Sequence[Expected]] = (),
     now: datetime,
 ) -> Queue:
@@ -101,6 +102,7 @@ def queue_from(
         weights: of the pending jobs.
         movable: where the rules allow each movable job; a job that is missing stays as it is.
         asked: where movable jobs were allowed before layer 1 changed them; what they have if left out.
+        assumed: where jobs on their way will wait, which their clusters do not show yet.
         expected: up to two draws of the jobs expected to come.
         now: the view's instant.
 
@@ -122,7 +124,10 @@ def queue_from(
     def mask_of(names: frozenset[ClusterName]) -> int:
         return sum(bits.get(name, 0) for name in names)
 
-    viable = [mask_of(job.viable) | mask_of(job.waiting_on) for job in competing]
+    viable = [
+        mask_of((assumed or {}).get(job.key, frozenset())) or mask_of(job.viable) | mask_of(job.waiting_on)
+        for job in competing
+    ]
     allowed = [
         mask_of(movable.get(job.key, frozenset())) | mask for job, mask in zip(competing, viable, strict=True)
     ]

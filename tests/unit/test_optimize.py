@@ -173,6 +173,16 @@ def test_the_queue_holds_each_federated_job_once_and_only_those_that_may_start()
     assert queue.releases.gpus.tolist() == [4]
 
 
+def test_a_move_under_way_counts_as_made() -> None:
+    view = fleet([*full_alpha(), job(1, gpus=8), job(2, gpus=8), job(3, gpus=8)])
+    beta = names("beta")
+    queue = queue_from(
+        view, scores={}, runtimes={}, weights={}, movable={}, assumed={key(1): beta, key(2): beta}, now=NOW
+    )
+    assert [queue.names(int(mask)) for mask in queue.viable] == [beta, beta, names("alpha")]
+    assert Judge(queue).nothing.starts_s[0, 0].tolist() == [0.0, 0.0, 7200.0]
+
+
 def test_nodes_that_are_down_or_reserved_give_nothing() -> None:
     view = fleet([job(1)])
     beta = view.seen[1]
