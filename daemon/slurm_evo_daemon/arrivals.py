@@ -44,8 +44,11 @@ class Arrivals:
             if key not in self._seen and job.job.submitted >= since:
                 self._seen[key] = job
 
-    def drawn(self, now: datetime, rng: np.random.Generator) -> tuple[Arrival, ...]:
-        """A sample of the jobs that will come within half an hour, at most ``MOST``; soonest first."""
+    def drawn(self, now: datetime, rng: np.random.Generator, after: int = 0) -> tuple[Arrival, ...]:
+        """A sample of the jobs that will come within half an hour, at most ``MOST``; soonest first.
+
+        ``after`` such jobs have been drawn before: ids go on from there.
+        """
         if self._first is None or not self._seen or now - self._first < AT_LEAST:
             return ()
         span_s = min(HISTORY, now - self._first).total_seconds()
@@ -54,7 +57,7 @@ class Arrivals:
         picks = rng.integers(0, len(like), count)
         instants = np.sort(rng.uniform(0.0, FORESEES_S, count))
         return tuple(
-            _arrival(like[pick], -1 - number, now, at_s)
+            _arrival(like[pick], -1 - after - number, now, at_s)
             for number, (pick, at_s) in enumerate(zip(picks.tolist(), instants.tolist(), strict=True))
         )
 

@@ -203,37 +203,31 @@ def _foreseen(
     """Two draws of the jobs that may come, scored as if they had just been submitted."""
     if not settings.moves.enabled:
         return []
-    draws = []
-    for _ in range(2):
-        found = times.arrivals.drawn(view.now, rng)
-        if not found:
-            return []
-        new = {
-            one.job.key: JobMemory(key=one.job.key, submitted=view.now, asked=one.clusters, seen_at=view.now)
-            for one in found
-        }
-        told = standing(
-            view,
-            [*pending.values(), *(one.job for one in found)],
-            {**memories, **new},
-            settings,
-            policy,
-            times,
-        )
-        draws.append(
-            [
-                Expected(
-                    job=one.job.job,
-                    clusters=one.clusters,
-                    at_s=one.at_s,
-                    score=told.score_of[one.job.key],
-                    runtime_s=told.runtime_of[one.job.key],
-                    weight=told.weight_of[one.job.key],
-                )
-                for one in found
-            ]
-        )
-    return draws
+    first = times.arrivals.drawn(view.now, rng)
+    draws = (first, times.arrivals.drawn(view.now, rng, after=len(first)))
+    found = [one for draw in draws for one in draw]
+    if not found:
+        return []
+    new = {
+        one.job.key: JobMemory(key=one.job.key, submitted=view.now, asked=one.clusters, seen_at=view.now)
+        for one in found
+    }
+    jobs = [*pending.values(), *(one.job for one in found)]
+    told = standing(view, jobs, {**memories, **new}, settings, policy, times)
+    return [
+        [
+            Expected(
+                job=one.job.job,
+                clusters=one.clusters,
+                at_s=one.at_s,
+                score=told.score_of[one.job.key],
+                runtime_s=told.runtime_of[one.job.key],
+                weight=told.weight_of[one.job.key],
+            )
+            for one in draw
+        ]
+        for draw in draws
+    ]
 
 
 def _care(settings: Settings) -> Care:
