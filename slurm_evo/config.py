@@ -83,6 +83,18 @@ class OptimizerSettings(_Topic):
     """Seconds of search a cycle; well under Slurm's backfill interval."""
     margin: Annotated[float, Field(ge=0)] = 0.05
     """A plan must beat «change nothing» by this share of its score."""
+    harm_s: Seconds = 300.0
+    """A changed job may be expected to start this much later than without, or"""
+    harm_share: Annotated[float, Field(ge=0)] = 0.05
+    """this share of its expected wait, if it is more."""
+    others_s: Seconds = 1800.0
+    """The same of a job that stays as it is, or"""
+    others_share: Annotated[float, Field(ge=0)] = 0.25
+    """this share."""
+    mean_s: Seconds = 900.0
+    """The same of the jobs of any user, and of any account, on average, or"""
+    mean_share: Annotated[float, Field(ge=0)] = 0.15
+    """this share."""
     seed: int = 0
     """Of the search's random numbers."""
 
@@ -93,6 +105,10 @@ class MoveSettings(_Topic):
     enabled: bool = True
     max_per_cycle: Annotated[int, Field(ge=0)] = 50
     """Jobs under way at once; keeps storms from slurmctld."""
+    max_per_user: Annotated[int, Field(ge=0)] = 0
+    """Of them, of one user in one cycle; 0: no limit."""
+    max_per_account: Annotated[int, Field(ge=0)] = 0
+    """Of one account in one cycle; 0: no limit."""
     cooldown_s: Seconds = 600.0
     """A job that moved stays this long."""
     confirm_s: Seconds = 60.0

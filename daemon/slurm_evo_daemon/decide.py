@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from types import MappingProxyType
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from slurm_evo.config import Settings
 from slurm_evo.model import ClusterName, FleetJob, FleetView, Hold, JobKey, Plan, SetSiteFactor, Unpin
-from slurm_evo.optimize import propose, queue_from
+from slurm_evo.optimize import Care, Expected, propose, queue_from
 from slurm_evo.policy import Policy
 from slurm_evo.store import Intent, JobMemory
 from slurm_evo_daemon import moves, priorities
@@ -92,7 +92,8 @@ def decide(
     if not pending:
         return Decision({}, None, None, {}, {}, ())
     now = standing(view, pending.values(), memories, settings, policy, times)
-    plan, notes = _place(view, now, verdicts, memories, settings, rng, stopwatch, moving)
+    foreseen = _foreseen(view, pending, memories, settings, policy, times, rng)
+    plan, notes = _place(view, now, foreseen, verdicts, memories, settings, rng, stopwatch, moving)
     transfers, more = chosen_transfers(plan, view, settings)
     notes |= more
     ranks = _rank(pending, now, verdicts, memories, view, settings, inside)
@@ -146,6 +147,7 @@ def _judge(job: FleetJob, memory: JobMemory, view: FleetView, settings: Settings
 def _place(
     view: FleetView,
     now: Standing,
+    foreseen: Sequence[Sequence[Expected]],
     verdicts: Mapping[JobKey, Verdict],
     memories: dict[JobKey, JobMemory],
     settings: Settings,
@@ -177,6 +179,9 @@ def _place(
         runtimes=now.runtime_of,
         weights=now.weight_of,
         movable=movable,
+        asked={key: memories[key].asked for key in movable},
+        assumed={key: memory.wanted for key, memory in memories.items() if memory.wanted is not None},
+        expected=foreseen,
         now=view.now,
     )
     under_way = sum(memory.wanted is not None for memory in memories.values()) + len(moving)
@@ -188,6 +193,7 @@ def _place(
         rng=rng,
         budget_s=settings.optimizer.budget_s,
         clock=stopwatch,
+        care=_care(settings),
     )
     for placement in plan.changes:
         job = view.jobs[placement.job]
@@ -200,6 +206,60 @@ def _place(
             memories[placement.job] = memories[placement.job].but(wanted=wanted, widening_since=None)
             notes[placement.job] = placement.reason
     return plan, notes
+
+
+def _foreseen(
+    view: FleetView,
+    pending: Mapping[JobKey, FleetJob],
+    memories: Mapping[JobKey, JobMemory],
+    settings: Settings,
+    policy: Policy,
+    times: RunningTimes,
+    rng: np.random.Generator,
+) -> list[list[Expected]]:
+    """Two draws of the jobs that may come, scored as if they had just been submitted."""
+    if not settings.moves.enabled:
+        return []
+    first = times.arrivals.drawn(view.now, rng)
+    draws = (first, times.arrivals.drawn(view.now, rng, after=len(first)))
+    found = [one for draw in draws for one in draw]
+    if not found:
+        return []
+    new = {
+        one.job.key: JobMemory(key=one.job.key, submitted=view.now, asked=one.clusters, seen_at=view.now)
+        for one in found
+    }
+    jobs = [*pending.values(), *(one.job for one in found)]
+    told = standing(view, jobs, {**memories, **new}, settings, policy, times)
+    return [
+        [
+            Expected(
+                job=one.job.job,
+                clusters=one.clusters,
+                at_s=one.at_s,
+                score=told.score_of[one.job.key],
+                runtime_s=told.runtime_of[one.job.key],
+                weight=told.weight_of[one.job.key],
+            )
+            for one in draw
+        ]
+        for draw in draws
+    ]
+
+
+def _care(settings: Settings) -> Care:
+    """What a plan may not do, as configured."""
+    bounds, moving = settings.optimizer, settings.moves
+    return Care(
+        harm_s=bounds.harm_s,
+        harm_share=bounds.harm_share,
+        others_s=bounds.others_s,
+        others_share=bounds.others_share,
+        mean_s=bounds.mean_s,
+        mean_share=bounds.mean_share,
+        max_user=moving.max_per_user,
+        max_account=moving.max_per_account,
+    )
 
 
 def _settle_memory(job: FleetJob, memory: JobMemory, verdict: Verdict, now: datetime) -> JobMemory:

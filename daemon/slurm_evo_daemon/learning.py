@@ -9,6 +9,7 @@ from pathlib import Path
 
 from slurm_evo.model import ConfigError, FleetView, Job, JobKey, JobState
 from slurm_evo.predict import Asked, Predictor
+from slurm_evo_daemon.arrivals import Arrivals
 
 STEP = 1.15
 """Expectations are rounded to powers of it: one job that ends must not shift the ranks of all that are like it."""
@@ -21,6 +22,8 @@ class RunningTimes:
     """What is expected of jobs, and the jobs being watched until they end."""
 
     predictor: Predictor = field(default_factory=Predictor)
+    arrivals: Arrivals = field(default_factory=Arrivals)
+    """What came of late; forgotten when the daemon ends."""
     _running: dict[JobKey, Job] = field(default_factory=dict)
 
     def expected_s(self, job: Job) -> float:
@@ -35,6 +38,7 @@ class RunningTimes:
         A job whose end nobody told is taken to have ended now, at most one cycle late. One that waits again
         (requeued, preempted) has not ended, and one whose cluster was not seen is watched on.
         """
+        self.arrivals.watch(view)
         running = {key: job.job for key, job in view.jobs.items() if job.running}
         ended = 0
         for key, before in self._running.items():

@@ -10,8 +10,8 @@ from types import MappingProxyType
 
 import numpy as np
 
-from slurm_evo.compare.layer_one import LayerOneInReplay
 from slurm_evo.model import ConfigError, PolicyError
+from slurm_evo.optimize.in_simulation import LayerOneInReplay
 from slurm_evo.policy import Policy
 from slurm_evo.sim import baselines
 from slurm_evo.sim.bounds import clairvoyant, lower_bound
@@ -143,7 +143,7 @@ def schedule(run: Run, jobs: Workload, fleet: Capacity, rules: Rules) -> Replaye
         return replay(jobs, fleet.shape, priority, ALLOCATIONS[run.allocation], rules)
     if not isinstance(priority, Policy):
         raise ConfigError(f"{run.title} is no expression, and layer 1 forecasts by one; leave it out")
-    decide = LayerOneInReplay(jobs, fleet, priority, seed=run.seed)
+    decide = LayerOneInReplay(jobs, fleet.shape, priority, seed=run.seed)
     allocation = LayerOne(decide=decide, cycle=CYCLE_S, starts_at_home=True)
     return replay(jobs, fleet.shape, priority, allocation, rules)
 

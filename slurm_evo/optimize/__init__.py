@@ -1,6 +1,7 @@
 """Layer 1: candidates, their scores, and the choice on the front (pymoo lives here)."""
 
+from slurm_evo.optimize.care import Care
 from slurm_evo.optimize.propose import propose
-from slurm_evo.optimize.queue import Queue, queue_from
+from slurm_evo.optimize.queue import Expected, Queue, queue_from
 
-__all__ = ["Queue", "propose", "queue_from"]
+__all__ = ["Care", "Expected", "Queue", "propose", "queue_from"]

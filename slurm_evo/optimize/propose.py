@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 import numpy as np
 
-from slurm_evo.model import Placement, Plan
-from slurm_evo.optimize.evaluate import Judge, Judged, gain
+from slurm_evo.model import Placement, Plan, Scores
+from slurm_evo.optimize.care import Care, Reasons, bound_late, harmless, limited, own_gain, saved, undone
+from slurm_evo.optimize.evaluate import Judge, Judged, gains
 from slurm_evo.optimize.queue import Queue
 from slurm_evo.optimize.search import evolve
+from slurm_evo.sim.forecast import FloatArray, MaskArray
 
 PRUNE_TRIALS = 64
-HARM_S, HARM_SHARE = 300.0, 0.05
-"""A changed job may be expected to start this much later than without the change: noise of the forecast."""
-HARM_ROUNDS = 5
+SEARCHING = 0.75
+"""Of the budget."""
+PATIENCE = 15
+"""Generations without a better plan after which the search ends early."""
 SAME = 1e-6
 """Gains that differ by less count as equal."""
 
@@ -29,134 +33,194 @@ def propose(
     budget_s: float,
     clock: Callable[[], float],
     generations: int | None = None,
+    care: Care | None = None,
+    samples: int = 2,
+    prune_trials: int = PRUNE_TRIALS,
 ) -> Plan:
     """Choose where the movable jobs may run.
 
     Args:
         queue: the standing problem.
         objectives: weights of average_wait, maximum_wait and utilization.
-        margin: the least gain over «change nothing», as a share of its scores (see `gain`).
+        margin: the least gain over «change nothing», as a share of its scores (see `gains`), or of what the
+            changed jobs themselves wait if all in all it gains at all. What layer 1 itself took away has to be
+            worth it again every time: «nothing» gives it back.
         max_moves: at most this many jobs change.
         rng: drives the search.
-        budget_s: seconds; the search ends within one evaluation of it.
+        budget_s: seconds, three quarters of them for the search and the rest for doing with less; it ends within
+            one call of the judge of it, or when it no longer finds anything better. The bounds are checked after.
         clock: seconds, monotonic.
         generations: ends the search after so many; with an infinite budget the plan is deterministic.
+        care: bounds on what the plan may do to single jobs.
+        samples: futures besides the expected one.
+        prune_trials: at most so many attempts to do with fewer changes.
 
     Returns:
         A plan, always: «change nothing» where nothing better was found in time.
     """
-    judge = Judge(queue)
-    nothing = judge.nothing
+    was, queue = queue.viable, _given_back(queue, max_moves)
     if not queue.movable.any():
-        return _plan(queue, nothing, nothing, [nothing], "nothing may be moved")
-    if not np.any((nothing.starts_s > 0) & queue.movable):
-        return _plan(queue, nothing, nothing, [nothing], "every movable job can start where it is")
+        judge = Judge(queue, samples=0)
+        return _plan(queue, was, judge.nothing, judge, judge.nothing, "nothing may be moved")
+    began = clock()
+    max_moves -= int((queue.viable != was).sum())
+    judge = Judge(queue, samples=samples)
+    nothing = judge.nothing
+    if why := _hopeless(queue, judge, objectives, margin, max_moves):
+        return _plan(queue, was, nothing, judge, nothing, why)
+    best, best_gain, best_at = nothing, 0.0, 0
+
+    def gain_of(judged: Judged) -> FloatArray:
+        return gains(judged.values, nothing.values[0], objectives)
+
+    def stop(generation: int, judged: Judged) -> bool:
+        nonlocal best, best_gain, best_at
+        found = gain_of(judged)
+        # Of equal gains the one with fewer moves.
+        first = int(np.lexsort((judged.moves, -found))[0])
+        if found[first] > best_gain + SAME:
+            best, best_gain, best_at = judged.one(first), float(found[first]), generation
+        late = clock() >= began + SEARCHING * budget_s or generation - best_at >= PATIENCE
+        return late or (generations is not None and generation >= generations)
+
+    front = evolve(queue, judge, also=was, rng=rng, stop=stop)
+    if best is nothing:
+        return _plan(queue, was, nothing, judge, front, "kept as it is: no plan is better")
+    care, wished = care or Care(), best
+    best = _pruned(queue, judge, best, gain_of, lambda: clock() >= began + budget_s, prune_trials)
+    reasons = dict.fromkeys(_dropped(wished, best), "the plan is no worse without")
+    best, early = bound_late(queue, judge, best)
+    best, refused = harmless(queue, judge, best, care)
+    best, beyond = limited(queue, judge, best, max_moves, care)
+    reasons |= early | refused | beyond
+    # The search chose it for how it does in its futures: others tell how much of that was luck.
+    other = Judge(replace(queue, coming=queue.again or queue.coming), samples=2 * samples, seed=1)
+
+    def worth(plan: Judged) -> tuple[bool, float]:
+        """Does it gain enough, here and there; the lesser gain."""
+        again = other(plan.masks)
+        found = float(gain_of(plan)[0]), float(gains(again.values, other.nothing.values[0], objectives)[0])
+        gain = min(found)
+        owns = min(own_gain(queue, judge, plan), own_gain(queue, other, again))
+        return gain > SAME and max(gain, owns) >= margin, gain
+
+    enough, gain = worth(best)
+    if not enough:
+        # Perhaps those alone that start earlier themselves.
+        idle = np.flatnonzero((best.masks[0] != queue.viable) & (saved(queue, judge, best) <= 0))
+        fewer = judge(undone(queue, best, idle)) if idle.size else best
+        enough, gain_of_fewer = worth(fewer) if idle.size else (False, 0.0)
+        if enough:
+            reasons |= dict.fromkeys(idle.tolist(), f"all in all that gains {gain:.1%}, less than the margin")
+            best, gain = fewer, gain_of_fewer
+    front = front.and_also(best)
+    if not enough:
+        why = f"the best plan gains {gain:.1%}, less than the margin of {margin:.0%}"
+        reasons |= dict.fromkeys(_dropped(best, nothing), why)
+        return _plan(queue, was, nothing, judge, front, f"kept as it is: {why}", _refusals(queue, wished, reasons))
+    why = _why(best.scores[0], nothing.scores[0])
+    return _plan(queue, was, best, judge, front, why, _refusals(queue, wished, reasons))
+
+
+def _given_back(queue: Queue, most: int) -> Queue:
+    """As if layer 1 had held back nothing, from so many jobs."""
+    if queue.opened is None:
+        return queue
+    held = np.flatnonzero(queue.movable & (queue.opened != queue.viable))[:most]
+    viable = queue.viable.copy()
+    viable[held] = queue.opened[held]
+    return replace(queue, viable=viable)
+
+
+def _dropped(wished: Judged, kept: Judged) -> list[int]:
+    """Rows whose change is gone."""
+    rows: list[int] = np.flatnonzero(wished.masks[0] != kept.masks[0]).tolist()
+    return rows
+
+
+def _refusals(queue: Queue, wished: Judged, reasons: Reasons) -> Reasons:
+    """By row, what was turned down and why."""
+    found = {}
+    for row, why in reasons.items():
+        after, was = queue.names(int(wished.masks[0, row])), queue.names(int(queue.viable[row]))
+        if after != was:
+            found[row] = f"{_change(after, was)}: turned down, since {why}"
+    return found
+
+
+def _hopeless(
+    queue: Queue, judge: Judge, objectives: Mapping[str, float], margin: float, max_moves: int
+) -> str | None:
+    """Why a search cannot help, told without one."""
+    nothing = judge.nothing
     if max_moves == 0:
-        return _plan(queue, nothing, nothing, [nothing], "as many moves are under way as are allowed at once")
-    deadline = clock() + budget_s
-
-    def stop(generation: int) -> bool:
-        return clock() >= deadline or (generations is not None and generation >= generations)
-
-    front = evolve(queue, judge, rng=rng, stop=stop)
-
-    def gain_of(judged: Judged) -> float:
-        """The mean gain over the futures; a candidate that loses in any of them counts by its worst."""
-        pairs = zip(judged.futures, nothing.futures, strict=True)
-        each = [gain(scores, before, objectives) for scores, before in pairs]
-        return min(each) if min(each) < 0 else sum(each) / len(each)
-
-    best = max(front, key=lambda judged: (gain_of(judged), -judged.scores.moves))
-    if gain_of(best) <= SAME:
-        return _plan(queue, nothing, nothing, front, "kept as it is: no plan is better")
-    # Pruning gets half the budget again; trials are few and each only simplifies.
-    deadline = clock() + budget_s / 2
-    best = _pruned(queue, judge, best, gain_of, lambda: clock() >= deadline)
-    best = _harmless(queue, judge, best, nothing)
-    best = _limited(queue, judge, best, nothing, max_moves)
-    found = gain_of(best)
-    if found < margin:
-        why = f"kept as it is: the best plan gains {found:.1%}, less than the margin of {margin:.0%}"
-        return _plan(queue, nothing, nothing, [*front, best], why)
-    return _plan(queue, best, nothing, [*front, best], _why(best, nothing))
+        return "as many moves are under way as are allowed at once"
+    if not np.any((nothing.starts_s[0, 0] > 0) & queue.movable):
+        return "every movable job can start where it is"
+    if not np.any(queue.movable & (queue.allowed != 0) & ((queue.allowed & (queue.allowed - np.uint64(1))) != 0)):
+        return "no movable job has another cluster to go to"
+    # Every job started now, and so every GPU as busy as it can be: no plan does better.
+    if (most := float(gains(judge.ideal, nothing.values[0], objectives)[0])) < margin:
+        return f"kept as it is: no plan can gain more than {most:.1%}, less than the margin of {margin:.0%}"
+    return None
 
 
-def _why(best: Judged, nothing: Judged) -> str:
-    moves = best.scores.moves
+def _why(best: Scores, nothing: Scores) -> str:
+    moves = best.moves
     return (
-        f"{moves} move{'s' * (moves != 1)}: average weighted wait {nothing.scores.average_wait_s:.0f} -> "
-        f"{best.scores.average_wait_s:.0f} s, maximum {nothing.scores.maximum_wait_s:.0f} -> "
-        f"{best.scores.maximum_wait_s:.0f} s, utilization {nothing.scores.utilization:.0%} -> "
-        f"{best.scores.utilization:.0%} expected"
+        f"{moves} move{'s' * (moves != 1)}: average weighted wait {nothing.average_wait_s:.0f} -> "
+        f"{best.average_wait_s:.0f} s, maximum {nothing.maximum_wait_s:.0f} -> "
+        f"{best.maximum_wait_s:.0f} s, utilization {nothing.utilization:.0%} -> "
+        f"{best.utilization:.0%} expected"
     )
 
 
 def _pruned(
-    queue: Queue, judge: Judge, best: Judged, gain_of: Callable[[Judged], float], late: Callable[[], bool]
+    queue: Queue,
+    judge: Judge,
+    best: Judged,
+    gain_of: Callable[[Judged], FloatArray],
+    late: Callable[[], bool],
+    most: int,
 ) -> Judged:
     """Undo changes that do not help: halves first, then smaller and smaller groups."""
-    group = best.scores.moves
+    group = int(best.moves[0])
     trials = 0
     while group >= 1:
-        changed = np.flatnonzero(best.masks != queue.viable)
+        changed = np.flatnonzero(best.masks[0] != queue.viable)
         # Jobs that gain nothing themselves are tried first.
-        own = judge.nothing.starts_s[changed] - best.starts_s[changed]
+        own = judge.nothing.starts_s[0, 0, changed] - best.starts_s[0, 0, changed]
         changed = changed[np.argsort(np.nan_to_num(own, posinf=1e18, neginf=-1e18), kind="stable")]
-        undone = False
+        fewer = False
         for begin in range(0, changed.size, group):
-            if late() or trials >= PRUNE_TRIALS:
+            if late() or trials >= most:
                 return best
-            masks = best.masks.copy()
             some = changed[begin : begin + group]
-            masks[some] = queue.viable[some]
-            trial = judge(masks)
+            trial = judge(undone(queue, best, some))
             trials += 1
-            if gain_of(trial) >= gain_of(best) - SAME and trial.scores.moves < best.scores.moves:
-                best, undone = trial, True
+            if gain_of(trial)[0] >= gain_of(best)[0] - SAME:
+                best, fewer = trial, True
                 break
-        if not undone:
-            group //= 2
-        else:
-            group = min(group, best.scores.moves)
+        group = min(group, int(best.moves[0])) if fewer else group // 2
     return best
 
 
-def _harmless(queue: Queue, judge: Judge, best: Judged, nothing: Judged) -> Judged:
-    """Undo the changes that make the changed job itself start later in any future, beyond a bound.
-
-    What is known of running times is too little to ask a job to wait for others.
-    """
-    for _ in range(HARM_ROUNDS):
-        harmed = np.zeros(best.masks.size, np.bool_)
-        for after, before in zip(best.every_start_s, nothing.every_start_s, strict=True):
-            bound = np.where(np.isfinite(before), before + np.maximum(HARM_S, HARM_SHARE * before), np.inf)
-            harmed |= after > bound
-        undone = harmed & (best.masks != queue.viable)
-        if not undone.any():
-            return best
-        best = judge(np.where(undone, queue.viable, best.masks))
-    return nothing
-
-
-def _limited(queue: Queue, judge: Judge, best: Judged, nothing: Judged, max_moves: int) -> Judged:
-    """Keep the most valuable moves: those that save the most weighted waiting."""
-    changed = np.flatnonzero(best.masks != queue.viable)
-    if changed.size <= max_moves:
-        return best
-    cap = 2 * judge.horizon_s
-    saved = queue.weight * (np.minimum(nothing.starts_s, cap) - np.minimum(best.starts_s, cap))
-    dropped = changed[np.argsort(-saved[changed], kind="stable")][max_moves:]
-    masks = best.masks.copy()
-    masks[dropped] = queue.viable[dropped]
-    return judge(masks)
-
-
-def _plan(queue: Queue, chosen: Judged, nothing: Judged, front: list[Judged], why: str) -> Plan:
+def _plan(
+    queue: Queue,
+    viable: MaskArray,
+    chosen: Judged,
+    judge: Judge,
+    front: Judged,
+    why: str,
+    refusals: Reasons | None = None,
+) -> Plan:
+    """Placements; ``viable`` is what each job has."""
+    nothing = judge.nothing
     placements = []
     for row in np.flatnonzero(queue.movable):
-        start, before = float(chosen.starts_s[row]), float(nothing.starts_s[row])
-        where = int(chosen.where[row])
-        after, was = queue.names(int(chosen.masks[row])), queue.names(int(queue.viable[row]))
+        start, before = float(chosen.starts_s[0, 0, row]), float(nothing.starts_s[0, 0, row])
+        where = int(chosen.where[0, row])
+        after, was = queue.names(int(chosen.masks[0, row])), queue.names(int(viable[row]))
         cluster = queue.clusters[where] if where >= 0 else None
         placements.append(
             Placement(
@@ -166,25 +230,35 @@ def _plan(queue: Queue, chosen: Judged, nothing: Judged, front: list[Judged], wh
                 expected_cluster=cluster,
                 expected_start_s=start if np.isfinite(start) else None,
                 expected_start_before_s=before if np.isfinite(before) else None,
-                reason=_reason(after, was, cluster, start, before),
+                reason=_reason(after, was, cluster, start, before, (refusals or {}).get(int(row), ""))
+                if chosen.masks[0, row] != queue.viable[row] or after == was
+                else f"{_change(after, was)}: nothing is gained any more by keeping it from there",
             )
         )
-    scores = list(dict.fromkeys(judged.scores for judged in front))
-    return Plan(tuple(placements), chosen.scores, nothing.scores, tuple(scores), why)
+    scores = dict.fromkeys([*front.scores, *nothing.scores, *chosen.scores])
+    return Plan(tuple(placements), chosen.scores[0], nothing.scores[0], tuple(scores), why)
 
 
-def _reason(after: frozenset[str], was: frozenset[str], cluster: str | None, start: float, before: float) -> str:
+def _reason(
+    after: frozenset[str], was: frozenset[str], cluster: str | None, start: float, before: float, refusal: str
+) -> str:
     """One sentence for ``explain``."""
     then = "not within the forecast" if not np.isfinite(before) else f"in {_minutes(before)}"
     now = "not within the forecast" if not np.isfinite(start) else f"in {_minutes(start)} at {cluster}"
     if after == was:
-        return f"stays as it is; expected to start {now}"
+        stays = f"stays as it is; expected to start {now}"
+        return f"{stays}. A change was looked at ({refusal})" if refusal else stays
+    return f"{_change(after, was)}: expected to start {now}, {then} without the change"
+
+
+def _change(after: frozenset[str], was: frozenset[str]) -> str:
+    """In words."""
     change = []
     if after - was:
         change.append(f"may also run at {', '.join(sorted(after - was))}")
     if was - after:
         change.append(f"no longer waits at {', '.join(sorted(was - after))}")
-    return f"{' and '.join(change)}: expected to start {now}, {then} without the change"
+    return " and ".join(change)
 
 
 def _minutes(seconds: float) -> str:

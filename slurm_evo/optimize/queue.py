@@ -2,18 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
 
-from slurm_evo.model import ClusterName, FleetJob, FleetView, Hold, Job, JobKey
+from slurm_evo.model import ClusterName, FleetJob, FleetView, Hold, Job, JobKey, JobState
 from slurm_evo.sim.forecast import MAX_CLUSTERS, Devices, FloatArray, IntArray, MaskArray, Releases, Waiting
 
-MOST_JOBS = 5000
+MOST_JOBS = 2000
 """Only the jobs that run first are weighed; those further back hardly compete with them within a horizon."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Coming:
+    """a jobs like those submitted of late, at instants like theirs."""
+
+    waiting: Waiting
+    weight: FloatArray
+    allowed: MaskArray
+    at_s: FloatArray
+    """Seconds from now."""
+    before: IntArray
+    """(a,) non-decreasing; each ranks before the pending job of this row."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,10 +47,38 @@ class Queue:
     allowed: MaskArray
     """(n,) uint64: where the rules would let it run; equal to ``viable`` for a job that stays."""
     movable: NDArray[np.bool_]
+    single: NDArray[np.bool_]
+    """May wait on one cluster only, for want of a federation: a change moves it, which costs ``move_s``."""
+    user: IntArray
+    """(n,) a number for each user."""
+    account: IntArray
+    move_s: float = 30.0
+    """Seconds in which a moved job cannot start."""
+    soon_s: float = 600.0
+    """A job is moved only if it is expected to start within this time: it may move again only then."""
+    coming: Coming | None = None
+    """Jobs expected to be submitted; None: nothing is known of them."""
+    again: Coming | None = None
+    """Another draw of them, to judge what was chosen in futures that did not choose it."""
+    opened: MaskArray | None = None
+    """(n,) uint64: ``viable`` with what layer 1 itself took away given back; None: it took nothing."""
 
     def names(self, mask: int) -> frozenset[ClusterName]:
         """The clusters of a mask."""
         return frozenset(name for bit, name in enumerate(self.clusters) if mask >> bit & 1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expected:
+    """One job that is expected to be submitted."""
+
+    job: Job
+    clusters: frozenset[ClusterName]
+    at_s: float
+    """Seconds from now."""
+    score: float
+    runtime_s: float
+    weight: float
 
 
 def queue_from(
@@ -46,6 +88,9 @@ def queue_from(
     runtimes: Mapping[JobKey, float],
     weights: Mapping[JobKey, float],
     movable: Mapping[JobKey, frozenset[ClusterName]],
+    asked: Mapping[JobKey, frozenset[ClusterName]] | None = None,
+    assumed: Mapping[JobKey, frozenset[ClusterName]] | None = None,
+    expected: Sequence[Sequence[Expected]] = (),
     now: datetime,
 ) -> Queue:
     """Build the problem from what was seen.
@@ -56,6 +101,9 @@ def queue_from(
         runtimes: expected running times, seconds, of pending and running jobs; the limit where missing.
         weights: of the pending jobs.
         movable: where the rules allow each movable job; a job that is missing stays as it is.
+        asked: where movable jobs were allowed before layer 1 changed them; what they have if left out.
+        assumed: where jobs on their way will wait, which their clusters do not show yet.
+        expected: up to two draws of the jobs expected to come.
         now: the view's instant.
 
     Raises:
@@ -67,46 +115,93 @@ def queue_from(
     bits = {name: 1 << bit for bit, name in enumerate(clusters)}
     kinds = _kinds(view)
     devices, place = _devices(view, clusters, kinds)
-    competing = sorted(
-        (job for job in view.jobs.values() if _competes(job, now)),
-        key=lambda job: (-scores.get(job.key, 0.0), job.job.submitted, job.key),
-    )[:MOST_JOBS]
-    records = [job.job for job in competing]
-    viable = [sum(bits.get(name, 0) for name in (job.viable | job.waiting_on)) for job in competing]
-    allowed = [
-        sum(bits.get(name, 0) for name in movable.get(job.key, frozenset())) | mask
-        for job, mask in zip(competing, viable, strict=True)
+    speaking = [(job, job.job) for job in view.jobs.values()]
+    found = [(job, record) for job, record in speaking if _competes(job, record, now)]
+    found.sort(key=lambda pair: (-scores.get(pair[0].key, 0.0), pair[1].submitted, pair[0].key))
+    competing, records = [job for job, _ in found[:MOST_JOBS]], [record for _, record in found[:MOST_JOBS]]
+
+    @cache
+    def mask_of(names: frozenset[ClusterName]) -> int:
+        return sum(bits.get(name, 0) for name in names)
+
+    viable = [
+        mask_of((assumed or {}).get(job.key, frozenset())) or mask_of(job.viable) | mask_of(job.waiting_on)
+        for job in competing
     ]
-    limit = _floats(record.limit_s for record in records)
-    runtime = _floats(runtimes.get(job.key, job.job.limit_s) for job in competing)
+    allowed = [
+        mask_of(movable.get(job.key, frozenset())) | mask for job, mask in zip(competing, viable, strict=True)
+    ]
+    before = asked or {}
+    opened = [
+        mask | (mask_of(before.get(job.key, frozenset())) & may)
+        for job, mask, may in zip(competing, viable, allowed, strict=True)
+    ]
+    falling = _floats(scores.get(job.key, 0.0) for job in competing)
+    runtime = _floats(
+        runtimes.get(job.key, record.limit_s) for job, record in zip(competing, records, strict=True)
+    )
     return Queue(
         clusters=clusters,
         keys=tuple(job.key for job in competing),
         devices=devices,
-        releases=_releases(view, place, runtimes, now),
-        waiting=Waiting(
-            gpus=_ints(record.gpus for record in records),
-            kind=_ints(
-                -1 if record.gpu_type is None else kinds.get(record.gpu_type, len(kinds)) for record in records
-            ),
-            nodes=_ints(_nodes(record) for record in records),
-            cpus=_ints(record.cpus for record in records),
-            runtime_s=np.minimum(runtime, limit),
-            limit_s=limit,
-        ),
+        releases=_releases(speaking, place, runtimes, now),
+        waiting=_waiting(records, kinds, runtime),
         weight=_floats(weights.get(job.key, 1.0) for job in competing),
-        waited_s=_floats((now - job.job.submitted).total_seconds() for job in competing),
+        waited_s=_floats((now - record.submitted).total_seconds() for record in records),
         viable=np.array(viable, np.uint64),
         allowed=np.array(allowed, np.uint64),
         movable=np.array([job.key in movable for job in competing], np.bool_),
+        single=np.array([not record.federated for record in records], np.bool_),
+        user=_codes(record.user for record in records),
+        account=_codes(record.account for record in records),
+        opened=np.where([record.federated for record in records], np.array(opened, np.uint64), viable)
+        .astype(np.uint64)
+        .reshape(-1),
+        coming=_coming(expected[0], falling, mask_of, kinds) if expected else None,
+        again=_coming(expected[1], falling, mask_of, kinds) if len(expected) > 1 else None,
     )
 
 
-def _competes(job: FleetJob, now: datetime) -> bool:
+def _waiting(records: Sequence[Job], kinds: Mapping[str, int], runtime: FloatArray) -> Waiting:
+    limit = _floats(record.limit_s for record in records)
+    return Waiting(
+        gpus=_ints(record.gpus for record in records),
+        kind=_ints(
+            -1 if record.gpu_type is None else kinds.get(record.gpu_type, len(kinds)) for record in records
+        ),
+        nodes=_ints(_nodes(record) for record in records),
+        cpus=_ints(record.cpus for record in records),
+        runtime_s=np.minimum(runtime, limit),
+        limit_s=limit,
+    )
+
+
+def _coming(
+    expected: Sequence[Expected],
+    falling: FloatArray,
+    mask_of: Callable[[frozenset[ClusterName]], int],
+    kinds: Mapping[str, int],
+) -> Coming | None:
+    """Those that may run on a cluster that was seen, by their place among the scores of the pending jobs."""
+    known = [(one, mask_of(one.clusters)) for one in expected if mask_of(one.clusters)]
+    if not known:
+        return None
+    before = np.searchsorted(-falling, [-one.score for one, _ in known], side="right")
+    order = np.argsort(before, kind="stable")
+    jobs = [known[place][0] for place in order]
+    return Coming(
+        waiting=_waiting([one.job for one in jobs], kinds, _floats(one.runtime_s for one in jobs)),
+        weight=_floats(one.weight for one in jobs),
+        allowed=np.array([known[place][1] for place in order], np.uint64),
+        at_s=_floats(one.at_s for one in jobs),
+        before=before[order].astype(np.int64),
+    )
+
+
+def _competes(job: FleetJob, record: Job, now: datetime) -> bool:
     """It may start as soon as there is room."""
-    record = job.job
     return (
-        job.pending
+        record.state is JobState.PENDING
         and bool(job.waiting_on)
         and record.hold is Hold.NONE
         and not record.dependency
@@ -154,15 +249,14 @@ def _devices(
 
 
 def _releases(
-    view: FleetView,
+    speaking: Iterable[tuple[FleetJob, Job]],
     place: Mapping[tuple[ClusterName, str], int],
     runtimes: Mapping[JobKey, float],
     now: datetime,
 ) -> Releases:
     rows = []
-    for job in view.jobs.values():
-        record = job.job
-        if not job.running or not record.nodelist:
+    for job, record in speaking:
+        if record.state not in (JobState.RUNNING, JobState.SUSPENDED) or not record.nodelist:
             continue
         ran = max((now - (record.started or now)).total_seconds(), 0.0)
         left = max(record.limit_s - ran, 1.0)
@@ -181,6 +275,11 @@ def _releases(
         end_s=_floats(columns[3]),
         limit_s=_floats(columns[4]),
     )
+
+
+def _codes(names: Iterable[str]) -> IntArray:
+    known: dict[str, int] = {}
+    return _ints(known.setdefault(name, len(known)) for name in names)
 
 
 def _ints(values: object) -> IntArray:

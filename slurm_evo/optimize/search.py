@@ -1,190 +1,195 @@
 """The evolutionary search: pymoo's NSGA-II by ask and tell over compact genomes.
 
-A gene is the place of a viable set in a movable job's short list of sensible ones. Operators are our own and
-vectorised; pymoo does mating selection, non-dominated sorting and survival (Deb et al. 2002,
-doi:10.1109/4235.996017).
+Operators are our own, vectorised over all children of a generation; pymoo does non-dominated sorting, crowding
+and survival (Deb et al. 2002, doi:10.1109/4235.996017). With few candidates in all, every one is judged.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from slurm_evo.optimize.choices import Choices, Genomes, choices, urgency
 from slurm_evo.optimize.evaluate import Judge, Judged
 from slurm_evo.optimize.queue import Queue
-from slurm_evo.sim.forecast import MaskArray
+from slurm_evo.optimize.seeds import seeds
+from slurm_evo.sim.forecast import FloatArray, IntArray, MaskArray
 
-Genomes = NDArray[np.int16]
-MOST_CHOICES = 12
-
-
-@dataclass(frozen=True, slots=True)
-class Choices:
-    """For each movable job the viable sets worth trying; the first is the one it has."""
-
-    jobs: NDArray[np.int64]
-    """(m,) rows of the queue."""
-    masks: MaskArray
-    """(m, k) uint64; unused places repeat the first."""
-    counts: NDArray[np.int64]
-    """(m,) how many of the k are used."""
-
-    def decode(self, queue: Queue, genome: Genomes) -> MaskArray:
-        """(n,) masks of the whole queue."""
-        masks = queue.viable.copy()
-        masks[self.jobs] = self.masks[np.arange(self.jobs.size), genome]
-        return masks
-
-
-def choices(queue: Queue) -> Choices:
-    """What it has, everything allowed, each single cluster, what it has and one more."""
-    jobs = np.flatnonzero(queue.movable & (queue.allowed != 0))
-    lists = []
-    for job in jobs:
-        has, may = int(queue.viable[job]), int(queue.allowed[job])
-        singles = [1 << bit for bit in range(len(queue.clusters)) if may >> bit & 1]
-        wanted = [has, may, *singles, *(has | single for single in singles)]
-        lists.append(list(dict.fromkeys(mask for mask in wanted if mask))[:MOST_CHOICES])
-    width = max((len(some) for some in lists), default=1)
-    masks = np.array([some + [some[0]] * (width - len(some)) for some in lists], np.uint64).reshape(-1, width)
-    return Choices(jobs, masks, np.array([len(some) for some in lists], np.int64))
-
-
-def seeds(queue: Queue, choice: Choices, judge: Judge) -> list[Genomes]:
-    """Nothing; the race (everything allowed); greedy: what it has and the cluster where the race starts it."""
-    nothing = np.zeros(choice.jobs.size, np.int16)
-    race = _nearest(choice, queue.allowed[choice.jobs])
-    raced = judge(choice.decode(queue, race))
-    winner = raced.where[choice.jobs]
-    bit = np.where(winner >= 0, np.uint64(1) << np.maximum(winner, 0).astype(np.uint64), np.uint64(0))
-    greedy = _nearest(choice, queue.viable[choice.jobs] | bit)
-    return [nothing, race, greedy]
-
-
-def _nearest(choice: Choices, masks: MaskArray) -> Genomes:
-    """The place of each mask in its job's list; 0, what it has, where it is not in the list."""
-    hit = choice.masks == masks[:, None]
-    return np.where(hit.any(axis=1), hit.argmax(axis=1), 0).astype(np.int16)
+POPULATION = 24
+FEW = 512
+"""So many candidates are judged one and all."""
+MOST_ON_FRONT = 100
+MOST_CHANGES = 4
+LEAPS, LEAP_SHARES = 0.3, (0.05, 0.2, 0.6)
+"""Of the children, and of their genes that change then."""
+Stop = Callable[[int, Judged], bool]
 
 
 def evolve(
-    queue: Queue,
-    judge: Judge,
-    *,
-    rng: np.random.Generator,
-    stop: Callable[[int], bool],
-    population: int = 24,
-) -> list[Judged]:
+    queue: Queue, judge: Judge, *, rng: np.random.Generator, stop: Stop, also: MaskArray | None = None
+) -> Judged:
     """The non-dominated candidates found; «change nothing» and the seeds take part.
 
     Args:
         queue: the problem.
         judge: evaluates candidates of that queue.
         rng: the only source of randomness.
-        stop: told the number of finished generations; true ends the search. Asked after every candidate
-            too, so the search ends within one evaluation of its budget.
-        population: candidates a generation.
+        stop: told how many generations are finished and what was just judged; true ends the search. Asked at
+            least after every `Judge.chunk` candidates.
+        also: (n,) sets to begin with, besides the seeds.
     """
     choice = choices(queue)
+    front = _Front(judge.nothing)
     if not choice.jobs.size:
-        return [judge.nothing]
-    found: list[Judged] = [judge.nothing]
-    first = seeds(queue, choice, judge)
-    found += [judge(choice.decode(queue, genome)) for genome in first]
-    if stop(0):
-        return non_dominated(found)
-    start = np.array([first[place % len(first)] for place in range(population)], np.int16)
-    start[len(first) :] = _mutated(start[len(first) :], choice, rng)
-    algorithm = _nsga2(choice, start, rng)
+        return front.judged
+
+    def judged_in_time(genomes: Genomes, generation: int) -> FloatArray | None:
+        """(p, 4) values; None where time ran out."""
+        values = []
+        for begin in range(0, len(genomes), judge.chunk):
+            some = judge(choice.decode(queue, genomes[begin : begin + judge.chunk]))
+            front.add(some)
+            values.append(some.means)
+            if stop(generation, some):
+                return None
+        return np.concatenate(values)
+
+    if choice.combinations <= FEW:
+        judged_in_time(choice.every(), 0)
+        return front.judged
+    start = seeds(queue, choice, judge, also)
+    if len(start) == 1:
+        # All wait wherever they may, and nobody needs a place kept free: equal clusters are left to the race.
+        return front.judged
+    if judged_in_time(start, 0) is not None:
+        _generations(choice, start, _urgent(queue, choice, judge), judged_in_time, rng)
+    return front.judged
+
+
+def _urgent(queue: Queue, choice: Choices, judge: Judge) -> FloatArray:
+    waits = np.minimum(judge.nothing.starts_s[0].mean(axis=0), 2 * judge.horizon_s)
+    return urgency((queue.weight * waits)[choice.jobs])
+
+
+def _generations(
+    choice: Choices,
+    seeds: Genomes,
+    urgent: FloatArray,
+    judged_in_time: Callable[[Genomes, int], FloatArray | None],
+    rng: np.random.Generator,
+) -> None:
+    """Run pymoo's algorithm until ``judged_in_time`` says that time is over, or nothing new can be made."""
+    parents = np.arange(POPULATION) % len(seeds)
+    start = mated(seeds, parents, parents, choice, urgent, rng)
+    start[: len(seeds)] = seeds
+    algorithm = search_of(choice, _distinct(start, set()), urgent, rng)
     generation = 0
-    while True:
-        asked = algorithm.ask()
-        if asked is None or not len(asked):  # every candidate within reach has been tried
-            return non_dominated(found)
-        for individual in asked:
-            judged = judge(choice.decode(queue, individual.X))
-            found.append(judged)
-            individual.F = _objectives(judged)
-            if stop(generation):
-                return non_dominated(found)
+    while (asked := algorithm.ask()) is not None and len(asked):
+        values = judged_in_time(np.asarray(asked.get("X"), np.int16), generation)
+        if values is None:
+            return
+        asked.set("F", values)
         algorithm.tell(infills=asked)
         generation += 1
 
 
-def _objectives(judged: Judged) -> NDArray[np.float64]:
-    scores = judged.scores
-    return np.array([scores.average_wait_s, scores.maximum_wait_s, -scores.utilization, scores.moves], float)
+class _Front:
+    """The non-dominated candidates so far, in the order found, each once; crowded ones make room."""
+
+    def __init__(self, nothing: Judged) -> None:
+        self.judged = nothing
+
+    def add(self, more: Judged) -> None:
+        """Take candidates in."""
+        # What already is on the front goes first, so that of two equals the older stays.
+        merged = self.judged.and_also(more)
+        means = merged.means
+        kept = non_dominated(means)
+        if kept.size > MOST_ON_FRONT:
+            from pymoo.operators.survival.rank_and_crowding.metrics import calc_crowding_distance
+
+            crowding = calc_crowding_distance(means[kept])
+            kept = np.sort(kept[np.argsort(-crowding, kind="stable")[:MOST_ON_FRONT]])
+        self.judged = merged.only(kept)
 
 
-def non_dominated(found: list[Judged]) -> list[Judged]:
-    """The front, each candidate once, in the order found."""
-    unique = list({judged.masks.tobytes(): judged for judged in found}.values())
-    values = np.array([_objectives(judged) for judged in unique])
+def non_dominated(values: FloatArray) -> NDArray[np.int64]:
+    """Rows that no other row beats; of rows with equal values the first."""
     no_worse = (values[:, None, :] <= values[None, :, :]).all(axis=2)
-    better = (values[:, None, :] < values[None, :, :]).any(axis=2)
-    dominated = (no_worse & better).any(axis=0)
-    return [unique[place] for place in np.flatnonzero(~dominated)]
+    equal = (values[:, None, :] == values[None, :, :]).all(axis=2)
+    beaten = (no_worse & ~equal).any(axis=0)
+    again = np.triu(equal, 1).any(axis=0)
+    return np.flatnonzero(~(beaten | again))
 
 
-def _mutated(genomes: Genomes, choice: Choices, rng: np.random.Generator) -> Genomes:
-    """Change few genes: about three in each genome, at least one."""
-    rows, genes = genomes.shape
-    chosen = rng.random((rows, genes)) < min(1.0, 3 / genes)
-    chosen[np.arange(rows), rng.integers(0, genes, rows)] = True
-    drawn = rng.integers(0, choice.counts, (rows, genes))
-    return np.where(chosen, drawn, genomes).astype(np.int16)
+def mated(
+    genomes: Genomes,
+    fathers: IntArray,
+    mothers: IntArray,
+    choice: Choices,
+    urgent: FloatArray,
+    rng: np.random.Generator,
+) -> Genomes:
+    """Children of pairs of rows: each gene from either parent, or one run of genes from the mother; then changed.
+
+    One to four genes change, those of jobs that wait long more often. Some leap, since a change of many jobs
+    at once is not found one by one.
+    """
+    from slurm_evo.optimize.mating_kernel import mate
+
+    children = np.empty((len(fathers), genomes.shape[1]), np.int16)
+    seeds = rng.integers(0, 2**64, len(fathers), np.uint64)
+    shares = np.array(LEAP_SHARES)
+    mate(genomes, fathers, mothers, urgent, choice.counts, MOST_CHANGES, LEAPS, shares, seeds, children)
+    return children
 
 
-def _nsga2(choice: Choices, start: Genomes, rng: np.random.Generator) -> Any:
-    """Pymoo's algorithm with our operators around it."""
+def _distinct(genomes: Genomes, known: set[int]) -> Genomes:
+    """The genomes not seen before; they are known, by 64 bits of each, from now on."""
+    fresh = []
+    for row in genomes:
+        key = hash(row.tobytes())
+        if key not in known:
+            known.add(key)
+            fresh.append(row)
+    return np.array(fresh, np.int16).reshape(-1, genomes.shape[1])
+
+
+def search_of(
+    choice: Choices, start: Genomes, urgent: FloatArray, rng: np.random.Generator, objectives: int = 4
+) -> Any:
+    """Pymoo's algorithm with our mating inside: no candidate is made twice. To be asked and told."""
     from pymoo.algorithms.moo.nsga2 import NSGA2
-    from pymoo.core.crossover import Crossover
-    from pymoo.core.duplicate import DefaultDuplicateElimination
-    from pymoo.core.mutation import Mutation
+    from pymoo.core.infill import InfillCriterion
+    from pymoo.core.population import Population
     from pymoo.core.problem import Problem
 
-    class Uniform(Crossover):  # type: ignore[misc]
-        """Each gene from either parent."""
+    known = {hash(genome.tobytes()) for genome in start}
 
-        def __init__(self) -> None:
-            super().__init__(n_parents=2, n_offsprings=2)
+    class Mating(InfillCriterion):  # type: ignore[misc]
+        """Binary tournament by rank and crowding, crossover, a few mutations."""
 
-        def _do(self, _problem: Any, parents: Any, **_: Any) -> Any:
-            swap = rng.random(parents.shape[1:]) < 0.5
-            children = parents.copy()
-            children[0][swap], children[1][swap] = parents[1][swap], parents[0][swap]
-            return children
-
-    class Few(Mutation):  # type: ignore[misc]
-        """A few genes drawn anew."""
-
-        def _do(self, _problem: Any, genomes: Any, **_: Any) -> Any:
-            return _mutated(genomes, choice, rng)
-
-    class ByHash(DefaultDuplicateElimination):  # type: ignore[misc]
-        """Equal genomes, not distances between them."""
-
-        def _do(self, pop: Any, other: Any, is_duplicate: Any) -> Any:
-            seen = set() if other is None else {individual.X.tobytes() for individual in other}
-            for place, individual in enumerate(pop):
-                key = individual.X.tobytes()
-                is_duplicate[place] |= key in seen
-                if other is None:
-                    seen.add(key)
-            return is_duplicate
+        def _do(self, _problem: Any, pop: Any, n_offsprings: int, **_: Any) -> Any:
+            genomes = np.asarray(pop.get("X"), np.int16)
+            rank, crowding = pop.get("rank").astype(float), pop.get("crowding").astype(float)
+            order = np.lexsort((-crowding, rank))
+            place = np.empty(len(pop), np.int64)
+            place[order] = np.arange(len(pop))
+            drawn = rng.integers(0, len(pop), (2, n_offsprings, 2))
+            father, mother = np.where(place[drawn[..., 0]] <= place[drawn[..., 1]], drawn[..., 0], drawn[..., 1])
+            children = mated(genomes, father, mother, choice, urgent, rng)
+            return Population.new(X=_distinct(children, known))
 
     genes = choice.jobs.size
-    problem = Problem(n_var=genes, n_obj=4, xl=np.zeros(genes), xu=choice.counts - 1.0, vtype=int)
+    problem = Problem(n_var=genes, n_obj=objectives, xl=np.zeros(genes), xu=choice.counts - 1.0, vtype=int)
     algorithm = NSGA2(
         pop_size=len(start),
-        sampling=start,
-        crossover=Uniform(),
-        mutation=Few(prob=1.0),
-        eliminate_duplicates=ByHash(),
+        sampling=Population.new(X=start),
+        mating=Mating(n_max_iterations=20),
+        eliminate_duplicates=False,
     )
     algorithm.setup(problem, seed=int(rng.integers(2**31)), verbose=False, termination=("n_gen", 1_000_000))
     return algorithm

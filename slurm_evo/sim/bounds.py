@@ -22,8 +22,10 @@ def clairvoyant(jobs: Workload, fleet: FleetShape, policy: Policy | None = None)
     The federation race with EASY backfill at every event; limits and estimates are the true running times,
     and a job that its limit would have killed still ends there.
     """
-    truth = np.maximum(np.minimum(jobs.runtime, jobs.limit), 1)
-    knows = replace(jobs, limit=truth, estimate=truth, runtime=np.minimum(jobs.runtime, jobs.limit))
+    speed = fleet.thousandths
+    truth = np.maximum(np.minimum(-(-jobs.runtime * 1000 // speed.min()), jobs.limit), 1)
+    runtime = np.minimum(jobs.runtime, truth * speed.max() // 1000)
+    knows = replace(jobs, limit=truth, estimate=truth, runtime=runtime)
     return replay(knows, fleet, policy or Policy.parse(CLAIRVOYANT), Race(), Rules.every_event(Backfill.EASY))
 
 
@@ -42,13 +44,15 @@ def lower_bound(jobs: Workload, fleet: FleetShape) -> Bound:
     and running times are known. Serving the most weight for the GPU-seconds first then gives the least
     Σ weight × mean busy time of all schedules (Goemans 1997, for release dates and preemption on one
     machine). A job that runs without a break starts half its running time before its mean busy time.
-    Jobs without GPUs count as not waiting; time out of service is not counted.
+    Jobs without GPUs count as not waiting; time out of service is not counted. Where clusters differ in speed
+    the pool is as fast as all of them, and a job is as long as on the slowest.
 
     O(n log n).
     """
-    pool = max(int(fleet.gpus.sum()), 1)
-    runs = np.minimum(jobs.runtime, jobs.limit)
-    work = (runs * jobs.gpus / pool).astype(np.float64)
+    speed = fleet.thousandths / 1000
+    pool = max(float(fleet.gpus @ speed), 1.0)
+    runs = np.minimum(jobs.runtime / speed.min(), jobs.limit)
+    work = (runs * speed.min() * jobs.gpus / pool).astype(np.float64)
     busy = _mean_busy_times(jobs.submit.astype(np.float64), work, jobs.weight)
     waits = np.where(work > 0, busy - runs / 2 - jobs.submit, 0.0)
     total = float(np.dot(waits, jobs.weight))

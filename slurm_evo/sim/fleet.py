@@ -77,6 +77,8 @@ class FleetShape:
     limits: Limits = field(default_factory=Limits)
     partition_limit: Mapping[int, int] = field(default_factory=dict)
     """MaxTime of a partition, seconds: a job that asks for more never starts there."""
+    speed: tuple[float, ...] = ()
+    """By cluster: a job's running time is divided by it, its limit is not; none: all alike. To a thousandth."""
 
     def __post_init__(self) -> None:
         """Refuse shapes the engine cannot hold.
@@ -86,6 +88,9 @@ class FleetShape:
         """
         if not 1 <= len(self.clusters) <= MAX_CLUSTERS:
             raise ConfigError(f"a fleet has 1 to {MAX_CLUSTERS} clusters, not {len(self.clusters)}")
+        wrong = any(not 0.001 <= each <= 1000 for each in self.speed)
+        if self.speed and (wrong or len(self.speed) != len(self.clusters)):
+            raise ConfigError(f"speed needs one number for each cluster, 0.001 to 1000, not {self.speed}")
         for index, nodes in enumerate(self.clusters):
             if not nodes:
                 raise ConfigError(f"cluster {index} has no node")
@@ -112,6 +117,11 @@ class FleetShape:
     def gpus(self) -> Ints:
         """Devices per cluster, (clusters,)."""
         return np.array([sum(node.gpus for node in nodes) for nodes in self.clusters], dtype=np.int64)
+
+    @property
+    def thousandths(self) -> Ints:
+        """The clusters' speeds as the engine counts them, (clusters,)."""
+        return np.array([round(1000 * v) for v in self.speed or (1.0,) * len(self.clusters)], dtype=np.int64)
 
     def available_gpu_seconds(self, first: int, last: int) -> int:
         """GPU-seconds of all clusters in [first, last), with time out of service taken out once."""

@@ -36,6 +36,8 @@ class Devices:
     free_cpus: IntArray
     """(k,)"""
     clusters: int
+    speed: FloatArray | None = None
+    """(clusters,) a job's running time is divided by it; None: all alike. Time limits stay as they are."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,31 +69,63 @@ class Waiting:
 
 
 def forecast(
-    devices: Devices, releases: Releases, waiting: Waiting, masks: MaskArray, *, depth: int = 200
+    devices: Devices,
+    releases: Releases,
+    waiting: Waiting,
+    masks: MaskArray,
+    *,
+    ready_s: FloatArray | None = None,
+    depth: int = 200,
 ) -> tuple[FloatArray, IntArray]:
-    """Start times of the pending jobs.
+    """Start times of the pending jobs under one candidate; see `forecast_many`.
+
+    Returns:
+        (n,) seconds from now, infinite where the job never starts; (n,) cluster index, -1 where none.
+    """
+    late = None if ready_s is None else ready_s[None, :]
+    starts, where = forecast_many(devices, releases, waiting, masks[None, :], ready_s=late, depth=depth)
+    return starts[0], where[0]
+
+
+def forecast_many(
+    devices: Devices,
+    releases: Releases,
+    waiting: Waiting,
+    masks: MaskArray,
+    *,
+    ready_s: FloatArray | None = None,
+    depth: int = 200,
+) -> tuple[FloatArray, IntArray]:
+    """Start times of the pending jobs under each of p candidates.
 
     Args:
         devices: the nodes.
         releases: what running jobs give back.
-        waiting: pending jobs in priority order, which is the same everywhere.
-        masks: (n,) uint64; bit c set where cluster c may start the job.
+        waiting: n pending jobs in priority order, which is the same everywhere.
+        masks: (p, n) uint64; bit c set where cluster c may start the job.
+        ready_s: (p, n) seconds from now before which a job cannot start, for one that is moved or is yet to
+            be submitted; None: all are there.
         depth: a pass looks at this many of a cluster's jobs behind the first blocked one (Slurm's
             bf_max_job_test).
 
     Returns:
-        (n,) seconds from now, infinite where the job never starts; (n,) cluster index, -1 where none.
-    O(events × clusters × depth × nodes); allocates nothing inside the event loop.
+        (p, n) seconds from now, infinite where the job never starts; (p, n) cluster index, -1 where none.
+    O(events × clusters × (depth + nodes)) for each candidate where most jobs do not fit; memory is taken once.
     """
-    first = np.searchsorted(devices.cluster, np.arange(devices.clusters + 1)).astype(np.int64)
-    starts = np.full(waiting.gpus.size, np.inf)
-    where = np.full(waiting.gpus.size, -1, np.int64)
     from slurm_evo.sim.forecast_kernel import run
 
+    shape = masks.shape
+    ready = np.zeros(shape) if ready_s is None else np.ascontiguousarray(np.broadcast_to(ready_s, shape))
+    speed = np.ones(devices.clusters) if devices.speed is None else devices.speed
+    first = np.searchsorted(devices.cluster, np.arange(devices.clusters + 1)).astype(np.int64)
+    starts, where = np.full(shape, np.inf), np.full(shape, -1, np.int64)
+    # Every job and node at the same time, at worst.
+    parts = np.minimum(np.maximum(np.maximum(waiting.gpus, waiting.nodes), 1), max(devices.gpus.size, 1))
+    room = releases.node.size + int(parts.sum())
     run(
-        first, devices.kind, devices.gpus, devices.free_gpus.copy(), devices.free_cpus.copy(),
+        first, devices.kind, devices.gpus, devices.free_gpus, devices.free_cpus,
         releases.node, releases.gpus, releases.cpus, releases.end_s, releases.limit_s,
         waiting.gpus, waiting.kind, waiting.nodes, waiting.cpus, waiting.runtime_s, waiting.limit_s,
-        masks, depth, starts, where,
+        speed, np.ascontiguousarray(masks), ready, depth, room, starts, where,
     )  # fmt: skip
     return starts, where

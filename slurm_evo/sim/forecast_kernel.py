@@ -1,4 +1,8 @@
-"""The compiled part of `forecast`: importing this imports numba, so it is done on the first forecast only."""
+"""The compiled inside of `slurm_evo.sim.forecast`; import it late, since it brings numba (0.3 s) with it.
+
+Functions of a module, not of a function: numba keeps the compiled code of these between runs, and compiling
+takes seconds.
+"""
 
 from __future__ import annotations
 
@@ -7,197 +11,239 @@ from numba import njit
 
 
 @njit(cache=True, nogil=True)
-def wanted_nodes(gpus, nodes, largest):  # type: ignore[no-untyped-def]
-    """How many nodes the job takes, and how many devices on each."""
-    count = max(nodes, 1)
-    if largest > 0 and gpus > largest * count:
-        count = (gpus + largest - 1) // largest
-    return count, (gpus + count - 1) // count
+def place(low, high, kind, free, cpus_free, want, each, count, cpus_each, out):  # type: ignore[no-untyped-def]
+    """Find nodes: the tightest for one, else the first ones. Indices go to ``out``; False if too few."""
+    found = 0
+    tightest = 1 << 60
+    for k in range(low, high):
+        if free[k] >= each and cpus_free[k] >= cpus_each and (want < 0 or kind[k] == want):
+            if count == 1:
+                if free[k] < tightest:
+                    out[0], tightest, found = k, free[k], 1
+            else:
+                out[found] = k
+                found += 1
+                if found == count:
+                    return True
+    return found == count
 
 
 @njit(cache=True, nogil=True)
-def place(low, high, kind, total, free, cpus_free, gpus, want, nodes, cpus, out):  # type: ignore[no-untyped-def]
-    """Find nodes; their indices go to ``out``. Returns how many, 0 if it does not fit now."""
-    largest = 0
-    for k in range(low, high):
-        if (want < 0 or kind[k] == want) and total[k] > largest:
-            largest = total[k]
-    if gpus > 0 and largest == 0:
-        return 0
-    count, each = wanted_nodes(gpus, nodes, largest)
-    cpus_each = (cpus + count - 1) // count
-    if count == 1:
-        best, best_free = -1, 1 << 60
-        for k in range(low, high):
-            if (
-                (want < 0 or kind[k] == want)
-                and free[k] >= each
-                and cpus_free[k] >= cpus_each
-                and free[k] < best_free
-            ):
-                best, best_free = k, free[k]
-        if best < 0:
-            return 0
-        out[0] = best
-        return 1
-    found = 0
-    for k in range(low, high):
-        if (want < 0 or kind[k] == want) and free[k] >= each and cpus_free[k] >= cpus_each:
-            out[found] = k
-            found += 1
-            if found == count:
-                return found
-    return 0
+def insert(a, value, before, after, by, head):  # type: ignore[no-untyped-def]
+    """Put an allocation into a cluster's list, sorted by ``by``; returns the new head."""
+    last, here = -1, head
+    while here >= 0 and by[here] < value:
+        last, here = here, after[here]
+    before[a], after[a] = last, here
+    if here >= 0:
+        before[here] = a
+    if last < 0:
+        return a
+    after[last] = a
+    return head
 
 
 @njit(cache=True, nogil=True)
 def run(  # type: ignore[no-untyped-def]
-    first, kind, total, free, cpus_free,
+    first, kind, total, free_now, cpus_now,
     rel_node, rel_gpus, rel_cpus, rel_end, rel_limit,
     gpus, want, nodes, cpus, runtime, limit,
-    masks, depth, starts, where,
+    speed, masks, ready, depth, room, starts, where,
 ):  # fmt: skip
-    """Fill ``starts`` and ``where``; see `slurm_evo.sim.forecast.forecast`."""
+    """See `slurm_evo.sim.forecast.forecast_many`; writes ``starts`` and ``where``, (p, n) both."""
     clusters = first.size - 1
     n = gpus.size
-    # Allocations, one for each job and node; jobs may need as many as there are nodes.
-    room = rel_node.size + 64
+    # How many nodes each job takes in each cluster, and how many devices on each; 0 where it never can.
+    counts = np.zeros((clusters, n), np.int64)
+    each_of = np.zeros((clusters, n), np.int64)
+    cpus_of = np.zeros((clusters, n), np.int64)
+    for c in range(clusters):
+        low, high = first[c], first[c + 1]
+        asked, largest, alike = -2, 0, 0
+        for j in range(n):
+            if want[j] != asked:
+                asked, largest, alike = want[j], 0, 0
+                for k in range(low, high):
+                    if asked < 0 or kind[k] == asked:
+                        alike += 1
+                        largest = max(largest, total[k])
+            if gpus[j] > 0 and largest == 0:
+                continue
+            count = max(nodes[j], 1)
+            if gpus[j] > largest * count:
+                count = (gpus[j] + largest - 1) // largest
+            if count > alike:
+                continue
+            counts[c, j] = count
+            each_of[c, j] = (gpus[j] + count - 1) // count
+            cpus_of[c, j] = (cpus[j] + count - 1) // count
     a_node = np.empty(room, np.int64)
     a_gpus = np.empty(room, np.int64)
     a_cpus = np.empty(room, np.int64)
     a_end = np.empty(room, np.float64)
     a_limit = np.empty(room, np.float64)
-    used = rel_node.size
-    for r in range(used):
-        a_node[r], a_gpus[r], a_cpus[r] = rel_node[r], rel_gpus[r], rel_cpus[r]
-        a_end[r], a_limit[r] = rel_end[r], rel_limit[r]
-    pending = np.arange(n)
-    left = n
-    out = np.empty(max(free.size, 1), np.int64)
-    reserved = np.zeros(free.size, np.bool_)
-    shadow_free = np.empty(free.size, np.int64)
-    shadow_cpus = np.empty(free.size, np.int64)
-    now = 0.0
-    dirty = np.ones(clusters, np.bool_)
-    while left > 0:
-        started_any = False
+    end_before = np.empty(room, np.int64)
+    end_after = np.empty(room, np.int64)
+    limit_before = np.empty(room, np.int64)
+    limit_after = np.empty(room, np.int64)
+    unused = np.empty(room, np.int64)
+    ends = np.empty(clusters, np.int64)
+    limits = np.empty(clusters, np.int64)
+    of_node = np.empty(kind.size, np.int64)
+    for c in range(clusters):
+        of_node[first[c] : first[c + 1]] = c
+    # Each cluster's queue: a chain through the jobs that name it.
+    heads = np.empty(clusters, np.int64)
+    chain = np.empty((clusters, n), np.int64)
+    out = np.empty(max(kind.size, 1), np.int64)
+    reserved = np.zeros(kind.size, np.bool_)
+    free = np.empty(kind.size, np.int64)
+    cpus_free = np.empty(kind.size, np.int64)
+    shadow_free = np.empty(kind.size, np.int64)
+    shadow_cpus = np.empty(kind.size, np.int64)
+    dirty = np.empty(clusters, np.bool_)
+    for candidate in range(masks.shape[0]):
+        mask, start, place_of = masks[candidate], starts[candidate], where[candidate]
+        for k in range(kind.size):
+            free[k], cpus_free[k] = free_now[k], cpus_now[k]
+        spare = 0
+        for a in range(room - 1, rel_node.size - 1, -1):
+            unused[spare] = a
+            spare += 1
         for c in range(clusters):
-            if not dirty[c]:
-                continue
-            dirty[c] = False
-            low, high = first[c], first[c + 1]
+            ends[c], limits[c], heads[c], dirty[c] = -1, -1, -1, True
+        for a in range(rel_node.size):
+            a_node[a], a_gpus[a], a_cpus[a] = rel_node[a], rel_gpus[a], rel_cpus[a]
+            a_end[a], a_limit[a] = rel_end[a], rel_limit[a]
+            c = of_node[a_node[a]]
+            ends[c] = insert(a, a_end[a], end_before, end_after, a_end, ends[c])
+            limits[c] = insert(a, a_limit[a], limit_before, limit_after, a_limit, limits[c])
+        left = n
+        # Jobs that are not there yet, soonest first.
+        late = ready[candidate]
+        coming = np.flatnonzero(late > 0.0)
+        coming = coming[np.argsort(late[coming], kind="mergesort")]
+        came = 0
+        for c in range(clusters):
             bit = np.uint64(1) << np.uint64(c)
-            blocked = False
-            shadow = np.inf
-            looked = 0
-            for p in range(left):
-                j = pending[p]
-                if starts[j] != np.inf or masks[j] & bit == 0:
+            for j in range(n - 1, -1, -1):
+                if mask[j] & bit != 0:
+                    chain[c, j] = heads[c]
+                    heads[c] = j
+        now = 0.0
+        while left > 0:
+            for c in range(clusters):
+                if not dirty[c]:
                     continue
-                if blocked:
-                    looked += 1
-                    if looked > depth:
-                        break
-                count = place(low, high, kind, total, free, cpus_free, gpus[j], want[j], nodes[j], cpus[j], out)
-                if count > 0 and blocked and now + limit[j] > shadow:
-                    # It would still run when the reservation begins: only beside the reserved nodes.
-                    for k in range(low, high):
-                        shadow_free[k] = -1 if reserved[k] else free[k]
-                    count = place(
-                        low,
-                        high,
-                        kind,
-                        total,
-                        shadow_free,
-                        cpus_free,
-                        gpus[j],
-                        want[j],
-                        nodes[j],
-                        cpus[j],
-                        out,
-                    )
-                if count > 0:
-                    each = (gpus[j] + count - 1) // count
-                    cpus_each = (cpus[j] + count - 1) // count
-                    if used + count > room:
-                        # Ended allocations are dropped first; only then more room is taken.
-                        more = max(2 * room, used + count)
-                        a_node = np.concatenate((a_node, np.empty(more - room, np.int64)))
-                        a_gpus = np.concatenate((a_gpus, np.empty(more - room, np.int64)))
-                        a_cpus = np.concatenate((a_cpus, np.empty(more - room, np.int64)))
-                        a_end = np.concatenate((a_end, np.empty(more - room, np.float64)))
-                        a_limit = np.concatenate((a_limit, np.empty(more - room, np.float64)))
-                        room = more
-                    for i in range(count):
-                        k = out[i]
-                        free[k] -= each
-                        cpus_free[k] -= cpus_each
-                        a_node[used], a_gpus[used], a_cpus[used] = k, each, cpus_each
-                        a_end[used], a_limit[used] = now + runtime[j], now + limit[j]
-                        used += 1
-                    starts[j], where[j] = now, c
-                    started_any = True
-                    continue
-                if blocked:
-                    continue
-                # The first blocked job: when will it fit, if everything runs to its limit, and where?
-                blocked = True
+                dirty[c] = False
+                low, high = first[c], first[c + 1]
+                most = -1  # no node has more free devices, so what asks for more is passed by at once
                 for k in range(low, high):
-                    shadow_free[k], shadow_cpus[k] = free[k], cpus_free[k]
-                    reserved[k] = False
-                here = 0
-                mine = np.empty(used, np.int64)
-                for a in range(used):
-                    if low <= a_node[a] < high:
-                        mine[here] = a
-                        here += 1
-                order = np.argsort(a_limit[mine[:here]], kind="mergesort")
-                count = 0
-                place_at = 0
-                while place_at < here:
-                    instant = a_limit[mine[order[place_at]]]
-                    while place_at < here and a_limit[mine[order[place_at]]] == instant:
-                        a = mine[order[place_at]]
-                        shadow_free[a_node[a]] += a_gpus[a]
-                        shadow_cpus[a_node[a]] += a_cpus[a]
-                        place_at += 1
-                    count = place(
-                        low, high, kind, total, shadow_free, shadow_cpus,
-                        gpus[j], want[j], nodes[j], cpus[j], out,
-                    )  # fmt: skip
-                    if count > 0:
-                        shadow = max(instant, now)
-                        break
-                if count > 0:
-                    for i in range(count):
-                        reserved[out[i]] = True
-                else:
-                    blocked = False  # it can never start here: it holds nobody up
-        if started_any:
-            kept = 0
-            for p in range(left):
-                if starts[pending[p]] == np.inf:
-                    pending[kept] = pending[p]
-                    kept += 1
-            left = kept
-        # On to the next end.
-        following = np.inf
-        for a in range(used):
-            following = min(following, a_end[a])
-        if following == np.inf:
-            break
-        now = max(now, following)
-        a = 0
-        while a < used:
-            if a_end[a] <= now:
-                k = a_node[a]
-                free[k] += a_gpus[a]
-                cpus_free[k] += a_cpus[a]
+                    most = max(most, free[k])
+                blocked = False
+                shadow = np.inf
+                looked = 0
+                last, j = -1, heads[c]
+                while j >= 0:
+                    if start[j] != np.inf:  # another cluster was first: out of this chain
+                        j = chain[c, j]
+                        if last < 0:
+                            heads[c] = j
+                        else:
+                            chain[c, last] = j
+                        continue
+                    if late[j] > now:
+                        last, j = j, chain[c, j]
+                        continue
+                    if blocked:
+                        looked += 1
+                        if looked > depth:
+                            break
+                    each, count, cpus_each = each_of[c, j], counts[c, j], cpus_of[c, j]
+                    fits = (
+                        count > 0
+                        and each <= most
+                        and place(low, high, kind, free, cpus_free, want[j], each, count, cpus_each, out)
+                    )
+                    if fits and blocked and now + limit[j] > shadow:
+                        # It would still run when the reservation begins: only beside the reserved nodes.
+                        for k in range(low, high):
+                            shadow_free[k] = -1 if reserved[k] else free[k]
+                        fits = place(low, high, kind, shadow_free, cpus_free, want[j], each, count, cpus_each, out)
+                    if fits:
+                        for i in range(count):
+                            k = out[i]
+                            free[k] -= each
+                            cpus_free[k] -= cpus_each
+                            spare -= 1
+                            a = unused[spare]
+                            a_node[a], a_gpus[a], a_cpus[a] = k, each, cpus_each
+                            a_end[a] = now + min(runtime[j] / speed[c], limit[j])
+                            a_limit[a] = now + limit[j]
+                            ends[c] = insert(a, a_end[a], end_before, end_after, a_end, ends[c])
+                            limits[c] = insert(a, a_limit[a], limit_before, limit_after, a_limit, limits[c])
+                        most = -1
+                        for k in range(low, high):
+                            most = max(most, free[k])
+                        start[j], place_of[j] = now, c
+                        left -= 1
+                        continue  # the chain drops it
+                    if not blocked and count > 0:
+                        # The first blocked job: when will it fit, if everything runs to its limit, and where?
+                        for k in range(low, high):
+                            shadow_free[k], shadow_cpus[k] = free[k], cpus_free[k]
+                            reserved[k] = False
+                        a = limits[c]
+                        while a >= 0 and not blocked:
+                            instant = a_limit[a]
+                            enough = False
+                            while a >= 0 and a_limit[a] == instant:
+                                k = a_node[a]
+                                shadow_free[k] += a_gpus[a]
+                                shadow_cpus[k] += a_cpus[a]
+                                enough |= shadow_free[k] >= each and shadow_cpus[k] >= cpus_each
+                                a = limit_after[a]
+                            # Only what a release made large enough can make room.
+                            if enough:
+                                blocked = place(
+                                    low, high, kind, shadow_free, shadow_cpus,
+                                    want[j], each, count, cpus_each, out,
+                                )  # fmt: skip
+                                shadow = max(instant, now)
+                        if blocked:
+                            for i in range(count):
+                                reserved[out[i]] = True
+                        # Else it can never start here and holds nobody up.
+                    last, j = j, chain[c, j]
+            # On to the next end.
+            following = np.inf
+            for c in range(clusters):
+                if ends[c] >= 0:
+                    following = min(following, a_end[ends[c]])
+            if came < coming.size:
+                following = min(following, late[coming[came]])
+            if following == np.inf:
+                break
+            now = max(now, following)
+            while came < coming.size and late[coming[came]] <= now:
                 for c in range(clusters):
-                    if first[c] <= k < first[c + 1]:
-                        dirty[c] = True
-                used -= 1
-                a_node[a], a_gpus[a], a_cpus[a] = a_node[used], a_gpus[used], a_cpus[used]
-                a_end[a], a_limit[a] = a_end[used], a_limit[used]
-            else:
-                a += 1
+                    dirty[c] |= (mask[coming[came]] >> np.uint64(c)) & np.uint64(1) != 0
+                came += 1
+            for c in range(clusters):
+                while ends[c] >= 0 and a_end[ends[c]] <= now:
+                    a = ends[c]
+                    free[a_node[a]] += a_gpus[a]
+                    cpus_free[a_node[a]] += a_cpus[a]
+                    dirty[c] = True
+                    ends[c] = end_after[a]
+                    if ends[c] >= 0:
+                        end_before[ends[c]] = -1
+                    back, ahead = limit_before[a], limit_after[a]
+                    if ahead >= 0:
+                        limit_before[ahead] = back
+                    if back >= 0:
+                        limit_after[back] = ahead
+                    else:
+                        limits[c] = ahead
+                    unused[spare] = a
+                    spare += 1

@@ -30,6 +30,7 @@ from slurm_evo.sim.world import (
     C_HIGH,
     C_LOW,
     C_QUEUE,
+    C_SPEED,
     C_TOUCHED,
     DYNAMIC,
     FREE_CPUS,
@@ -198,6 +199,7 @@ def start_job(w, c, j):  # type: ignore[no-untyped-def]
     dies = end
     if w.rule[LIMIT_CHECK] > 0:
         dies += (w.clock[LIMIT_ORIGIN] - end) % w.rule[LIMIT_CHECK]
+    w.job[j, RUNS] = -(-w.job[j, RUNS] * 1000 // w.cluster[c, C_SPEED])
     if now + w.job[j, RUNS] > dies:
         w.job[j, RUNS] = dies - now
         w.job[j, KILLED] = 1

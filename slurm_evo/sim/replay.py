@@ -113,11 +113,18 @@ def _run_in_cycles(world: World, program: object, allocation: LayerOne) -> World
     """Let layer 1 decide at every whole cycle at which a job waits, after that instant's passes."""
     now = int(world.clock[at.ORIGIN])
     in_vain = 0
+    arriving: tuple[Ints, Ints] | None = None
     while True:
         starts = int(world.clock[at.STARTS])
+        if arriving is not None:
+            world, _ = _run(world, program, now - allocation.cycle + allocation.move_s)
+            _arrive(world, now - allocation.cycle + allocation.move_s, *arriving)
+            arriving = None
         world, over = _run(world, program, now)
         in_vain = in_vain + 1 if over and starts == world.clock[at.STARTS] else 0
-        changed = bool(world.clock[at.WAITING]) and _decide(world, allocation, now)
+        changed = False
+        if world.clock[at.WAITING]:
+            changed, arriving = _decide(world, allocation, now)
         if over and (not changed or in_vain > IN_VAIN):
             return world
         if changed:
@@ -125,8 +132,22 @@ def _run_in_cycles(world: World, program: object, allocation: LayerOne) -> World
         now += allocation.cycle
 
 
-def _decide(world: World, allocation: LayerOne, now: int) -> bool:
-    """Ask layer 1 and apply what it says; True if any job's clusters changed."""
+def _arrive(world: World, now: int, jobs: Ints, places: Ints) -> None:
+    """Moved jobs that still wait are eligible again, at their new clusters."""
+    still = world.life[jobs, at.STATE] == at.PENDING_STATE
+    world.where[0, world.life[jobs[still], at.SLOT]] = places[still]
+    _touch(world, int(np.bitwise_or.reduce(places[still], initial=0)))
+    world.clock[at.WAKE] = now
+
+
+def _touch(world: World, clusters: int) -> None:
+    for c in range(len(world.cluster)):
+        if clusters >> c & 1:
+            world.cluster[c, at.C_TOUCHED] = 1
+
+
+def _decide(world: World, allocation: LayerOne, now: int) -> tuple[bool, tuple[Ints, Ints] | None]:
+    """Ask layer 1 and apply what it says; whether any job's clusters changed, and jobs on their way."""
     count = int(world.waiting[0])
     slots = np.argsort(world.column[0, at.Q_JOB, :count], kind="stable")
     jobs = world.column[0, at.Q_JOB, slots].astype(np.int64)
@@ -143,6 +164,7 @@ def _decide(world: World, allocation: LayerOne, now: int) -> bool:
                 jobs=jobs,
                 clusters=before.copy(),
                 feasible=feasible,
+                rank=np.argsort(np.argsort(-world.key[0, slots], kind="stable"), kind="stable"),
                 running=running,
                 running_on=on,
                 running_since=world.life[running, at.START],
@@ -157,11 +179,10 @@ def _decide(world: World, allocation: LayerOne, now: int) -> bool:
         raise ValueError(f"layer 1 decided on {after.shape} jobs of {before.shape}")
     after = after & feasible
     touched = int(np.bitwise_or.reduce(before ^ after, initial=0))
-    world.where[0, slots] = after
-    for c in range(len(world.cluster)):
-        if touched >> c & 1:
-            world.cluster[c, at.C_TOUCHED] = 1
-    return touched != 0
+    moving = (after & ~before) != 0 if allocation.move_s else np.zeros(after.shape, dtype=np.bool_)
+    world.where[0, slots] = np.where(moving, 0, after)
+    _touch(world, touched)
+    return touched != 0, (jobs[moving], after[moving]) if moving.any() else None
 
 
 def _read(world: World) -> Replayed:

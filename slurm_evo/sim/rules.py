@@ -134,8 +134,16 @@ class LayerOne:
     """Returns one set of clusters (bits) for each waiting job; 0 holds it everywhere."""
     cycle: int = 60
     """Seconds between decisions, from the first submit time."""
+    move_s: int = 0
+    """A job that is sent to a cluster it did not wait on waits nowhere for so long (a move without federation
+    cancels and submits anew); at most a cycle."""
     starts_at_home: bool = False
     """A new job waits at its home cluster until the first decision; else on all allowed clusters."""
+
+    def __post_init__(self) -> None:
+        """Raises ConfigError where a period makes no sense."""
+        if not (self.cycle >= 1 and 0 <= self.move_s < self.cycle):
+            raise ConfigError(f"a move must be shorter than a cycle: {self.move_s} s and {self.cycle} s")
 
 
 Allocation = Fixed | Race | LayerOne
@@ -152,6 +160,8 @@ class Waiting:
     """(p,) bits: where each waits now."""
     feasible: Ints
     """(p,) bits: where each may run at all."""
+    rank: Ints
+    """(p,) its place in the order in force, 0 runs first."""
     running: Ints
     """(r,) jobs that run, ascending."""
     running_on: Ints

@@ -195,6 +195,13 @@ def _jobs(jobs: Workload, fleet: FleetShape, kind_of: Ints, kind: I32) -> I64:
     return job
 
 
+def feasible(jobs: Workload, fleet: FleetShape) -> Ints:
+    """(n,) bits: the clusters that could ever run each job."""
+    node, parts, low_high = _nodes(fleet)
+    kind_of, kind, _ = _known_kinds(jobs, fleet, node, parts, low_high)
+    return _jobs(jobs, fleet, kind_of, kind)[:, at.FEASIBLE].copy()
+
+
 def _most_places(job: I64, kind: I32) -> int:
     """Nodes all jobs take together at most, each counted on its most scattered cluster."""
     return int(kind[:, :, at.K_NODES].max(axis=1).astype(np.int64)[job[:, at.KIND]].sum()) if len(job) else 0
@@ -231,9 +238,10 @@ def build(  # one array after the other
     outage, reserved, reserved_at = _outages(fleet, low_high)
     rule = _rule_row(rules, allocation, fleet.limits, dynamic=dynamic)
     queues = clusters if rule[at.ALLOCATION] < at.ALLOCATE_RACE else 1
-    cluster = np.zeros((clusters, 11), dtype=np.int64)
+    cluster = np.zeros((clusters, 12), dtype=np.int64)
     cluster[:, at.C_LOW : at.C_HIGH + 1] = low_high
     cluster[:, at.C_GPUS] = fleet.gpus
+    cluster[:, at.C_SPEED] = fleet.thousandths
     cluster[:, at.C_QUEUE] = np.arange(clusters) if queues > 1 else 0
     life = np.zeros((n, 7), dtype=np.int64)
     life[:, [at.START, at.ON, at.QUEUE]] = -1

@@ -16,7 +16,7 @@ LATER = np.int64(2**62)
 GONE = np.int64(-(2**63))
 """A key that never wins: the slot is out of the pass."""
 
-# World.job: (n, 12) int64
+# World.job: (n, 12) int64; RUNS becomes what it really runs when a job starts
 SUBMIT, RUNS, LIMIT, GPUS, KIND, PARTITION, USER, QOS, FEASIBLE, HOME, CANCEL, KILLED = range(12)
 
 # World.life: (n, 7) int64
@@ -40,8 +40,22 @@ DRAINS = 11
 # World.run: (nodes, most jobs on a node, 5) int64, ascending by the instant of the limit
 R_END, R_GPUS, R_CPUS, R_MEMORY, R_JOB = range(5)
 
-# World.cluster: (clusters, 11) int64
-C_LOW, C_HIGH, C_GPUS, C_BUSY, C_ASKED, C_AHEAD, C_QUEUE, C_TOUCHED, C_CHANGED, C_LAST, C_WANTS = range(11)
+# World.cluster: (clusters, 12) int64
+(
+    C_LOW,
+    C_HIGH,
+    C_GPUS,
+    C_BUSY,
+    C_ASKED,
+    C_AHEAD,
+    C_QUEUE,
+    C_TOUCHED,
+    C_CHANGED,
+    C_LAST,
+    C_WANTS,
+    C_SPEED,
+) = range(12)
+# C_SPEED: in thousandths; running times are divided by it
 
 # World.column: (queues, 7, capacity) int32
 Q_JOB, Q_KIND, Q_PARTITION, Q_NEED, Q_LIMIT, Q_USER, Q_QOS = range(7)

@@ -9,9 +9,11 @@ from twins.plain_forecast import plain_forecast
 
 from slurm_evo.sim.forecast import Devices, Releases, Waiting, forecast
 
+Standing = tuple[Devices, Releases, Waiting, np.ndarray, int, np.ndarray]
+
 
 @st.composite
-def standing_queues(draw: st.DrawFn) -> tuple[Devices, Releases, Waiting, np.ndarray, int]:
+def standing_queues(draw: st.DrawFn) -> Standing:
     clusters = draw(st.integers(1, 3))
     nodes = sorted(draw(st.lists(st.integers(0, clusters - 1), min_size=1, max_size=6)))
     k = len(nodes)
@@ -56,6 +58,7 @@ def standing_queues(draw: st.DrawFn) -> tuple[Devices, Releases, Waiting, np.nda
         free_gpus=np.array(free, np.int64),
         free_cpus=np.array(cpus_free, np.int64),
         clusters=clusters,
+        speed=draw(st.sampled_from([None, np.array([1.0, 2.0, 0.5][:clusters])])),
     )
     releases = Releases(
         node=np.array(columns[0], np.int64),
@@ -65,25 +68,26 @@ def standing_queues(draw: st.DrawFn) -> tuple[Devices, Releases, Waiting, np.nda
         limit_s=np.array(columns[4], np.float64),
     )
     masks = column(st.integers(0, 2**clusters - 1)).astype(np.uint64)
-    return devices, releases, waiting, masks, draw(st.sampled_from([0, 1, 200]))
+    ready = column(st.sampled_from([0, 0, 0, 1, 3, 5])).astype(float)
+    return devices, releases, waiting, masks, draw(st.sampled_from([0, 1, 200])), ready
 
 
 @given(standing_queues())
 @settings(max_examples=400, deadline=None)
-def test_it_equals_its_plain_twin(queue: tuple[Devices, Releases, Waiting, np.ndarray, int]) -> None:
-    devices, releases, waiting, masks, depth = queue
-    starts, where = forecast(devices, releases, waiting, masks, depth=depth)
-    expected = plain_forecast(devices, releases, waiting, [int(mask) for mask in masks], depth)
+def test_it_equals_its_plain_twin(queue: Standing) -> None:
+    devices, releases, waiting, masks, depth, ready = queue
+    starts, where = forecast(devices, releases, waiting, masks, ready_s=ready, depth=depth)
+    expected = plain_forecast(devices, releases, waiting, [int(mask) for mask in masks], depth, ready.tolist())
     assert (starts.tolist(), where.tolist()) == expected
 
 
 @given(standing_queues())
 @settings(max_examples=200, deadline=None)
 def test_capacity_is_never_exceeded_and_sets_are_kept(
-    queue: tuple[Devices, Releases, Waiting, np.ndarray, int],
+    queue: Standing,
 ) -> None:
-    devices, releases, waiting, masks, depth = queue
-    starts, where = forecast(devices, releases, waiting, masks, depth=depth)
+    devices, releases, waiting, masks, depth, ready = queue
+    starts, where = forecast(devices, releases, waiting, masks, ready_s=ready, depth=depth)
     for instant in [0.0, *starts[np.isfinite(starts)]]:
         for cluster in range(devices.clusters):
             here = devices.cluster == cluster

@@ -67,17 +67,18 @@ def test_a_job_runs_where_it_may_once_and_not_before_it_is_submitted(replayed):
 @CALM
 @given(replays())
 def test_every_job_has_one_end_and_the_killed_are_killed_at_their_limit(replayed):
-    jobs, _, done = replayed
+    jobs, fleet, done = replayed
     states = [End(state) for state in done.state]
     for j, state in enumerate(states):
         ran = state in (End.COMPLETED, End.TIMEOUT)
         assert ran == (done.start[j] >= 0) == (done.cluster[j] >= 0) == (done.node_count[j] > 0)
         if ran:
             took = done.end[j] - done.start[j]
+            runs = -(-jobs.runtime[j] * 1000 // fleet.thousandths[done.cluster[j]])
             if state is End.COMPLETED:
-                assert took == jobs.runtime[j] < jobs.limit[j] + SWEEP
+                assert took == runs < jobs.limit[j] + SWEEP
             else:
-                assert jobs.limit[j] <= took < min(jobs.limit[j] + SWEEP, jobs.runtime[j])
+                assert jobs.limit[j] <= took < min(jobs.limit[j] + SWEEP, runs)
         if state is End.CANCELLED:
             assert jobs.cancel[j] >= 0
         if jobs.cancel[j] >= 0:

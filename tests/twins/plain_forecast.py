@@ -20,7 +20,12 @@ class Held:
 
 
 def plain_forecast(
-    devices: Devices, releases: Releases, waiting: Waiting, masks: list[int], depth: int = 200
+    devices: Devices,
+    releases: Releases,
+    waiting: Waiting,
+    masks: list[int],
+    depth: int = 200,
+    ready: list[float] | None = None,
 ) -> tuple[list[float], list[int]]:
     """The same answer as `slurm_evo.sim.forecast.forecast`."""
     nodes = [
@@ -36,6 +41,7 @@ def plain_forecast(
         )
     ]
     jobs = range(waiting.gpus.size)
+    ready = ready or [0.0 for _ in jobs]
     starts, where = [math.inf for _ in jobs], [-1 for _ in jobs]
 
     def fit(job: int, cluster: int, free: list[int], cpus: list[int]) -> list[int]:
@@ -58,7 +64,7 @@ def plain_forecast(
         for cluster in sorted(dirty):
             shadow, reserved, looked = None, set(), 0
             for job in jobs:
-                if starts[job] != math.inf or not masks[job] >> cluster & 1:
+                if starts[job] != math.inf or not masks[job] >> cluster & 1 or ready[job] > now:
                     continue
                 if shadow is not None:
                     looked += 1
@@ -74,7 +80,9 @@ def plain_forecast(
                     for k in chosen:
                         free[k] -= each
                         cpus[k] -= cpus_each
-                        end, limit = now + waiting.runtime_s[job], now + waiting.limit_s[job]
+                        speed = 1.0 if devices.speed is None else devices.speed[cluster]
+                        limit = now + waiting.limit_s[job]
+                        end = now + min(waiting.runtime_s[job] / speed, waiting.limit_s[job])
                         held.append(Held(k, each, cpus_each, end, limit))
                     starts[job], where[job] = now, cluster
                 elif shadow is None:
@@ -88,10 +96,12 @@ def plain_forecast(
                         if found := fit(job, cluster, later_free, later_cpus):
                             shadow, reserved = max(instant, now), set(found)
                             break
-        dirty = set()
-        if not held:
+        instants = [part.end for part in held] + [at for at in ready if at > now]
+        if not instants:
             break
-        now = max(now, min(part.end for part in held))
+        now = max(now, min(instants))
+        dirty = {c for job, at in enumerate(ready) if at == now > 0 for c in range(64) if masks[job] >> c & 1}
+        dirty &= set(range(devices.clusters))
         for part in [part for part in held if part.end <= now]:
             free[part.node] += part.gpus
             cpus[part.node] += part.cpus

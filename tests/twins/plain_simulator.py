@@ -325,15 +325,17 @@ class Plain:
         self.start[j] = now
         self.cluster[j] = c
         self.nodes[j] = tuple(node.index for node in nodes)
+        speed = round(1000 * self.fleet.speed[c]) if self.fleet.speed else 1000
+        runs = math.ceil(int(self.jobs.runtime[j]) * 1000 / speed)
         dies = now + int(self.jobs.limit[j])
         while (
             self.rules.time_limit_check
             and (dies - self.origin - self.rules.time_limit_first) % self.rules.time_limit_check
         ):
             dies += 1
-        killed = now + int(self.jobs.runtime[j]) > dies
+        killed = now + runs > dies
         self.state[j] = "TIMEOUT" if killed else "COMPLETED"
-        self.running[j] = min(now + int(self.jobs.runtime[j]), dies) + self.rules.reaction
+        self.running[j] = min(now + runs, dies) + self.rules.reaction
         self.change_running(int(self.jobs.user[j]), now, int(self.jobs.gpus[j]))
         self.touched |= {d for d, blocked in self.blockers.items() if d != c and j in blocked}
 
@@ -544,6 +546,7 @@ class Plain:
         self.last = -1
         self.next = 0
         self.wake = None
+        self.arriving = None
         self.touched = set()
         self.blockers = {}
         self.last_pass = {}
@@ -559,6 +562,14 @@ class Plain:
             event, tick = self.next_event(), self.next_tick()
             over = event is None and (tick is None or chances >= wanted)
             now = None if over else min(x for x in (event, tick) if x is not None)
+            if self.arriving and (over or now > self.arriving[0]):
+                self.wake, moved = self.arriving
+                self.arriving = None
+                for j, places in moved.items():
+                    if j in self.where:
+                        self.where[j] = places
+                        self.touched |= places
+                continue
             if isinstance(self.allocation, LayerOne) and (over or now > cycle):
                 started = len(self.jobs) - self.start.count(-1)
                 in_vain = in_vain + 1 if over and started == started_before else 0
@@ -601,6 +612,7 @@ class Plain:
             return sum(1 << c for c in places)
 
         running = sorted(self.running)
+        order = sorted(jobs, key=lambda j: (-self.score[j], j))
         before = np.array([bits(self.where[j]) for j in jobs], dtype=np.int64)
         feasible = np.array([bits(self.feasible[j]) for j in jobs], dtype=np.int64)
         after = self.allocation.decide(
@@ -609,6 +621,7 @@ class Plain:
                 jobs=np.array(jobs, dtype=np.int64),
                 clusters=before,
                 feasible=feasible,
+                rank=np.array([order.index(j) for j in jobs], dtype=np.int64),
                 running=np.array(running, dtype=np.int64),
                 running_on=np.array([self.cluster[r] for r in running], dtype=np.int64),
                 running_since=np.array([self.start[r] for r in running], dtype=np.int64),
@@ -617,10 +630,14 @@ class Plain:
                 free_gpus=np.array([node.free()[0] for cluster in self.clusters for node in cluster]),
             )
         )
-        changed = False
+        changed, moved = False, {}
         for j, places in zip(jobs, after & feasible, strict=True):
             now_in = {c for c in range(len(self.clusters)) if int(places) >> c & 1}
             self.touched |= now_in ^ self.where[j]
             changed |= now_in != self.where[j]
+            if self.allocation.move_s and now_in - self.where[j]:
+                moved[j], now_in = now_in, set()
             self.where[j] = now_in
+        if moved:
+            self.arriving = (now + self.allocation.move_s, moved)
         return changed

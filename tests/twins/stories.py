@@ -72,7 +72,8 @@ def fleets(draw, clusters=3):
     some = st.dictionaries(st.integers(0, 3), A_LIMIT, max_size=3)
     limits = draw(st.just(Limits()) | st.builds(Limits, user=some, qos=some, qos_user=some))
     most = draw(st.sampled_from([{}, {}, {0: 100}]))
-    return FleetShape(clusters=shapes, out_of_service=tuple(out), limits=limits, partition_limit=most)
+    speed = draw(st.sampled_from([(), (), (1.0, 2.0, 0.7)]))
+    return FleetShape(clusters=shapes, out_of_service=tuple(out), limits=limits, partition_limit=most, speed=speed)
 
 
 RULES = st.one_of(
@@ -103,7 +104,7 @@ RULES = st.one_of(
 
 def shuffle(seen):
     """A layer 1 that changes its mind a lot, yet decides the same on the same view."""
-    return (seen.jobs * 7919 + seen.now * 31 + len(seen.running)) % (2**3) & seen.feasible
+    return (seen.jobs * 7919 + seen.now * 31 + len(seen.running) + 5 * seen.rank) % (2**3) & seen.feasible
 
 
 def tightest(seen):
@@ -118,6 +119,7 @@ ALLOCATIONS = st.one_of(
         LayerOne,
         decide=st.sampled_from([shuffle, tightest]),
         cycle=st.sampled_from([5, 30]),
+        move_s=st.sampled_from([0, 0, 3]),
         starts_at_home=st.booleans(),
     ),
 )

@@ -7,8 +7,8 @@ import pytest
 
 from slurm_evo.compare import Run, rules_of
 from slurm_evo.compare.contest import schedule
-from slurm_evo.compare.layer_one import LayerOneInReplay
 from slurm_evo.model import ConfigError
+from slurm_evo.optimize.in_simulation import LayerOneInReplay
 from slurm_evo.policy import Policy
 from slurm_evo.sim.fleet import FleetShape, NodeShape
 from slurm_evo.sim.replay import replay
@@ -53,7 +53,7 @@ def test_a_replay_with_layer_one_is_the_same_again() -> None:
 
 def test_where_every_job_can_start_nothing_is_changed() -> None:
     jobs = overloaded(4)
-    decide = LayerOneInReplay(jobs, TWO, Policy.default())
+    decide = LayerOneInReplay(jobs, TWO.shape, Policy.default())
     replay(jobs, TWO.shape, Policy.default(), LayerOne(decide=decide, starts_at_home=True), rules_of("slurm"))
     assert decide.changed == 0
 

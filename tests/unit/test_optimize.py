@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from builders import MEMBERS, NOW, fleet, job, key, names, siblings
 
-from slurm_evo.model import Hold, Job, JobState, Plan
+from slurm_evo.model import Hold, Job, JobState, Plan, Scores
 from slurm_evo.optimize import Queue, propose, queue_from
 from slurm_evo.optimize.evaluate import Judge
 from slurm_evo.optimize.search import evolve
@@ -78,8 +78,8 @@ def test_nothing_movable_is_said_at_once() -> None:
 def test_a_gain_below_the_margin_changes_nothing() -> None:
     waiting = [job(number, gpus=8) for number in range(1, 9)]
     busy = [
-        running(200 + node, f"beta{node}", 8, 1.9) for node in (1, 2)
-    ] + [running(300 + node, f"gamma{node}", 4, 1.9) for node in range(1, 5)]  # fmt: skip
+        running(200 + node, f"beta{node}", 8, 1.0) for node in (1, 2)
+    ] + [running(300 + node, f"gamma{node}", 4, 1.0) for node in range(1, 5)]  # fmt: skip
     queue = queue_of([*full_alpha(), *busy, *waiting])
     eager, careful = plan_of(queue, margin=0.0), plan_of(queue, margin=10.0)
     assert eager.changes
@@ -128,7 +128,7 @@ def test_small_cases_come_within_two_percent_of_the_best_of_each_objective(seed:
     queue = queue_of([*full_alpha(float(rng.uniform(0.5, 3))), *busy, *waiting])
     judge = Judge(queue)
     every = _everything(queue, judge)
-    front = [judged.scores for judged in evolve(queue, judge, rng=rng, stop=lambda generation: generation >= 60)]
+    front = evolve(queue, judge, rng=rng, stop=lambda generation, _: generation >= 60).scores
     for objective, sign in (("average_wait_s", 1), ("maximum_wait_s", 1), ("utilization", -1)):
         best = min(sign * getattr(scores, objective) for scores in every)
         found = min(sign * getattr(scores, objective) for scores in front)
@@ -149,11 +149,11 @@ def test_no_changed_job_is_asked_to_wait_for_others(seed: int) -> None:
         assert before is None or (after is not None and after <= before + max(300.0, 0.05 * before))
 
 
-def _everything(queue: Queue, judge: Judge) -> list:
+def _everything(queue: Queue, judge: Judge) -> list[Scores]:
     """Every candidate: any set of allowed clusters for each job."""
     sets = range(1, 1 << len(queue.clusters))
     options = [[mask for mask in sets if mask & ~allowed == 0] for allowed in queue.allowed.tolist()]
-    return [judge(np.array(masks, np.uint64)).scores for masks in itertools.product(*options)]
+    return judge(np.array(list(itertools.product(*options)), np.uint64)).scores
 
 
 def test_the_queue_holds_each_federated_job_once_and_only_those_that_may_start() -> None:
@@ -171,6 +171,16 @@ def test_the_queue_holds_each_federated_job_once_and_only_those_that_may_start()
     assert queue.names(int(queue.viable[queue.keys.index(key(1))])) == names("alpha", "beta")
     assert queue.names(int(queue.viable[queue.keys.index(key(2))])) == names("beta")
     assert queue.releases.gpus.tolist() == [4]
+
+
+def test_a_move_under_way_counts_as_made() -> None:
+    view = fleet([*full_alpha(), job(1, gpus=8), job(2, gpus=8), job(3, gpus=8)])
+    beta = names("beta")
+    queue = queue_from(
+        view, scores={}, runtimes={}, weights={}, movable={}, assumed={key(1): beta, key(2): beta}, now=NOW
+    )
+    assert [queue.names(int(mask)) for mask in queue.viable] == [beta, beta, names("alpha")]
+    assert Judge(queue).nothing.starts_s[0, 0].tolist() == [0.0, 0.0, 7200.0]
 
 
 def test_nodes_that_are_down_or_reserved_give_nothing() -> None:
