@@ -13,7 +13,8 @@ demo: $(VENV)/.installed
 	$(BIN)/slurm-evo demo
 
 test: packages $(VENV)/.installed-test
-	$(MAKE) --no-print-directory check unit fleet
+	$(MAKE) --no-print-directory check
+	$(MAKE) --no-print-directory --jobs=3 unit fleet-forky fleet-trixie
 
 # What a fresh Debian lacks. Only root can install it; anybody else is told what is missing by the tests.
 packages:
@@ -41,8 +42,10 @@ unit:
 	$(BIN)/python -m pytest
 
 # Real Slurm: the same contract tests and the stories that only real daemons can tell.
-fleet:
-	$(BIN)/python tests/fleet/run.py
+fleet: fleet-forky fleet-trixie
+
+fleet-%:
+	$(BIN)/python tests/fleet/run.py $*
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info

@@ -28,14 +28,13 @@ import numpy as np
 
 sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[1] / "gp_training")]
 
-from slurm_evo.policy import Policy
 from slurm_evo.sim.baselines import NAMES, baseline
 from slurm_evo.sim.fleet import FleetShape, NodeShape
 from slurm_evo.sim.rules import Rules
 from slurm_evo.sim.workload import Workload
 from slurm_evo_training.choose import choose
 from slurm_evo_training.evolution import Evolved, evaluate, evolve, hypervolume
-from slurm_evo_training.fitness import REFERENCE, Evaluator, Problem, Scene, outcome
+from slurm_evo_training.fitness import TAIL, Evaluator, Problem, Scene, outcome
 from slurm_evo_training.island import Recipe
 from slurm_evo_training.seeds import drawn
 
@@ -85,35 +84,28 @@ class Philly:
             judged_s=(round(judged[0] * DAY), round(judged[1] * DAY)),
         )
 
-    def problem(self, scenes: list[Scene]) -> Problem:
+    def problem(self, scenes: list[Scene], tail: float = 0.0) -> Problem:
         """Of these scenes, on the common fleet and rules."""
-        return Problem(scenes=tuple(scenes), fleet=self.fleet, rules=Rules.every_event())
+        return Problem(scenes=tuple(scenes), fleet=self.fleet, rules=Rules.every_event(), tail=tail)
 
 
 def problems(log: Philly) -> tuple[Problem, Problem, Problem]:
     """To train on, to choose on (jobs before the 11th fill the fleet and are not judged), to judge on."""
     train = [
         log.scene("2017-10-03", "2017-10-07", 11, (0.5, 3.5)),
-        log.scene("2017-10-02", "2017-10-12", 12, (0.0, 9.0)),
+        *(log.scene("2017-10-02", "2017-10-12", draw, (0.0, 9.0)) for draw in (12, 13)),
     ]
     choosing = [log.scene("2017-10-09", "2017-10-16", 21 + draw, (2.0, 7.0)) for draw in range(CHOOSE_DRAWS)]
     judging = [log.scene("2017-10-16", "2017-10-30", 101 + draw, (0.0, 14.0)) for draw in range(JUDGE_DRAWS)]
-    return log.problem(train), log.problem(choosing), log.problem(judging)
+    return log.problem(train, TAIL), log.problem(choosing, TAIL), log.problem(judging)
 
 
 def judged_baselines(problem: Problem) -> dict[str, list[float]]:
     """Seconds of average and maximum, idle share: means over the draws."""
     gpus = int(problem.fleet.gpus.sum())
     found = {}
-    for name in (*NAMES, "reference"):
-        rows = [
-            outcome(
-                problem,
-                scene,
-                Policy.parse(REFERENCE) if name == "reference" else baseline(name, scene.jobs, gpus),
-            )
-            for scene in problem.scenes
-        ]
+    for name in NAMES:
+        rows = [outcome(problem, scene, baseline(name, scene.jobs, gpus)) for scene in problem.scenes]
         found[name] = np.mean(rows, axis=0).tolist()
         print(f"  {name:14s} average {found[name][0]:8.0f} s  maximum {found[name][1]:9.0f} s", flush=True)
     return found

@@ -121,6 +121,24 @@ class MoveSettings(_Topic):
     """Never outside the clusters its owner asked for (sbatch -M). Off where a site's tools set -M."""
 
 
+class TransferSettings(_Topic):
+    """[transfers]: moving pending jobs between clusters that share no federation. Needs SlurmUser's rights."""
+
+    enabled: bool = False
+    max_at_once: Annotated[int, Field(ge=0)] = 10
+    """Moves under way at once: each costs slurmctld about ten requests."""
+    start_within_s: Seconds = 60.0
+    """A job that can start elsewhere within this time goes there (late binding: not before)."""
+    earlier_s: Seconds = 600.0
+    """Or one that is expected to start there earlier by this much: a move costs the job its age and a number."""
+    defer_s: Annotated[float, Field(ge=120)] = 900.0
+    """An original is put off this long while its copy is made; it frees itself if slurm-evo never comes back."""
+    confirm_s: Seconds = 12.0
+    """A copy is believed after this time: slurmctld saves its state every few seconds."""
+    give_up_s: Annotated[float, Field(gt=0)] = 300.0
+    """A step that does not come through for this long ends the move, and the original counts."""
+
+
 class PrioritySettings(_Topic):
     """[priority]: pushing the policy's order as SiteFactors."""
 
@@ -204,6 +222,32 @@ class WeightSettings(_Topic):
         )
 
 
+class ClusterTransferSettings(_Topic):
+    """[clusters.transfers]: what moving plain jobs to and from this cluster needs; without it none is moved.
+
+    The tables put other clusters' words, as ``word`` or ``CLUSTER:word``, into this cluster's.
+    """
+
+    url: str = ""
+    """Its slurmrestd, which is asked to submit; empty: jobs only leave this cluster."""
+    slurm_user: str = "slurm"
+    """SlurmUser of slurm.conf(5), in whose name copies are submitted for their owners."""
+    token_file: Path | None = None
+    """SlurmUser's JWT; without it ``scontrol token`` is asked, which root and SlurmUser may."""
+    state_dir: Path | None = None
+    """StateSaveLocation, if it can be read here: only it has arguments and environment exactly."""
+    state_reader: tuple[str, ...] = ()
+    """Else a command that prints them, such as ssh to the controller; job id and script path are added."""
+    partitions: dict[str, str] = {}
+    qos: dict[str, str] = {}
+    accounts: dict[str, str] = {}
+    gpu_types: dict[str, str] = {}
+    licenses: dict[str, str] = {}
+    features: dict[str, str] = {}
+    paths: dict[str, str] = {}
+    """Folders seen here under a name of this cluster; a path below none of them is not moved."""
+
+
 class ClusterSettings(_Topic):
     """[[clusters]]: one cluster and the way into it."""
 
@@ -219,6 +263,7 @@ class ClusterSettings(_Topic):
     """For rest: whose token it is."""
     timeout_s: Annotated[float, Field(gt=0)] = 20.0
     """For one question."""
+    transfers: ClusterTransferSettings | None = None
     priority: Literal["rpc", "plugin"] = "rpc"
     """How the order gets in: SiteFactor updates, or the plugin site_factor/evo inside slurmctld."""
     plugin_dir: Path | None = None
@@ -253,6 +298,7 @@ class Settings(_Topic):
     objectives: ObjectiveSettings = ObjectiveSettings()
     optimizer: OptimizerSettings = OptimizerSettings()
     moves: MoveSettings = MoveSettings()
+    transfers: TransferSettings = TransferSettings()
     priority: PrioritySettings = PrioritySettings()
     policy: PolicySettings = PolicySettings()
     rules: RulesSettings = RulesSettings()
@@ -490,6 +536,8 @@ def _known_keys(keys: tuple[int | str, ...]) -> set[str]:
         if field is None:
             return set()
         model = ClusterSettings if key == "clusters" else field.annotation
+        if model == ClusterTransferSettings | None:
+            model = ClusterTransferSettings
     return set(getattr(model, "model_fields", {}))
 
 

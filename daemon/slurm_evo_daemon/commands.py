@@ -18,8 +18,10 @@ def register(app: typer.Typer) -> None:
     for command in (demo, daemon, plan, status, explain, history, withdraw):
         app.command(command.__name__)(command)
     from slurm_evo_daemon.policy_commands import app as policy
+    from slurm_evo_daemon.transfer_commands import register as transfers
 
     app.add_typer(policy, name="policy")
+    transfers(app)
 
 
 def demo(
@@ -162,12 +164,14 @@ def _look_and_decide(around: Any, force: Any) -> Any:
     from slurm_evo_daemon.decide import decide
     from slurm_evo_daemon.observe import observe
     from slurm_evo_daemon.plugin_files import ranked_inside
+    from slurm_evo_daemon.transfers import under_way
 
     view = observe(around.ports, around.clock())
     known = around.journal.jobs()
     return view, decide(
         view, known, force.settings, force.policy, around.times,
         rng=around.rng, stopwatch=around.stopwatch, inside=ranked_inside(force.settings, around.clock()),
+        moving=under_way(around.journal.open_transfers()),
     )  # fmt: skip
 
 

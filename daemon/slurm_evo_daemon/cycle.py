@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from slurm_evo.config import Settings
 from slurm_evo.model import ClusterName, ClusterPort, Outcome
 from slurm_evo.policy import Policy
+from slurm_evo.slurm.transfer import TransferPort
 from slurm_evo.store import Journal, Lease
 from slurm_evo_daemon import plugin_files, report
 from slurm_evo_daemon.act import act, recover
@@ -18,6 +19,7 @@ from slurm_evo_daemon.decide import Decision, decide
 from slurm_evo_daemon.learning import RunningTimes
 from slurm_evo_daemon.observe import observe
 from slurm_evo_daemon.report import CycleReport
+from slurm_evo_daemon.transfers import CarriedOn, carry_on, under_way
 
 if TYPE_CHECKING:
     import numpy as np
@@ -36,6 +38,8 @@ class Surroundings:
     rng: np.random.Generator
     times: RunningTimes = field(default_factory=RunningTimes)
     """What is known of running times; learns while the daemon runs."""
+    transfers: Mapping[ClusterName, TransferPort] = field(default_factory=dict)
+    """The ways of moving plain jobs, by cluster; empty where none may be moved."""
 
 
 def cycle(
@@ -62,6 +66,7 @@ def cycle(
     decision = decide(
         view, known, settings, policy, around.times,
         rng=around.rng, stopwatch=around.stopwatch, inside=plugin_files.ranked_inside(settings, clock()),
+        moving=under_way(journal.open_transfers()),
     )  # fmt: skip
     if decision.plan is not None:
         journal.record_plan(number, decision.plan, weights=settings.objectives.as_mapping())
@@ -71,12 +76,15 @@ def cycle(
     marks.append(around.stopwatch())
 
     # 3. Act. Everything is journaled before it is sent; a dry cycle sends nothing.
-    outcomes: tuple[Outcome, ...] = ()
+    outcomes, carried = tuple[Outcome, ...](), CarriedOn()
     if lease is not None:
         outcomes = act(
             number, decision.intents, decision.memories, known,
             ports=around.ports, journal=journal, lease=lease, clock=clock, refusal_s=settings.moves.refusal_s,
         )  # fmt: skip
+        carried = carry_on(
+            decision.transfers, view, settings, ports=around.transfers, journal=journal, lease=lease, clock=clock
+        )
     unwritten = plugin_files.write(view, decision, settings, policy) if lease is not None else ()
     marks.append(around.stopwatch())
 
@@ -84,8 +92,8 @@ def cycle(
     seconds = dict(
         zip(("observe", "decide", "act"), (after - before for before, after in pairwise(marks)), strict=True)
     )
-    counts = report.count(view, decision, outcomes)
+    counts = report.count(view, decision, outcomes) | carried.counts
     why = report.sentence(view, decision, counts, live=lease is not None)
-    why = "; ".join((why, *unwritten))
+    why = "; ".join(filter(None, (why, carried.sentence, *unwritten)))
     journal.end_cycle(number, now=clock(), seconds=seconds, counts=counts, sentence=why)
     return CycleReport(number, lease is not None, seconds, counts, why), decision

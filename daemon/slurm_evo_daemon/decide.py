@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from slurm_evo.config import Settings
@@ -16,9 +17,12 @@ from slurm_evo_daemon import moves, priorities
 from slurm_evo_daemon.features import Standing, standing
 from slurm_evo_daemon.learning import RunningTimes
 from slurm_evo_daemon.rules import Verdict, judge
+from slurm_evo_daemon.transfers import WantedTransfer, chosen_transfers, tables_of
 
 if TYPE_CHECKING:
     import numpy as np
+
+NONE_MOVING: Mapping[JobKey, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +57,8 @@ class Decision:
     """Actions in the order in which each cluster is to be asked."""
     notes: Mapping[JobKey, str] = field(default_factory=dict)
     """One sentence a job, where there is something to say."""
+    transfers: tuple[WantedTransfer, ...] = ()
+    """Plain jobs to be moved to another cluster."""
 
 
 def decide(
@@ -64,6 +70,7 @@ def decide(
     *,
     rng: np.random.Generator,
     stopwatch: Callable[[], float],
+    moving: Mapping[JobKey, str] = NONE_MOVING,
     inside: frozenset[ClusterName] = frozenset(),
 ) -> Decision:
     """Judge, rank and place every pending job; propose the next safe step for each.
@@ -76,6 +83,7 @@ def decide(
         times: what is known of running times; only asked.
         rng: drives the search; the same generator state gives the same plan for the same budget.
         stopwatch: seconds, monotonic; bounds the search.
+        moving: plain jobs whose move to another cluster is under way, with a word on it.
         inside: clusters whose own plugin ranks: no SiteFactor is sent for what waits only there.
     """
     pending = {key: job for key, job in view.jobs.items() if job.pending}
@@ -85,7 +93,9 @@ def decide(
         return Decision({}, None, None, {}, {}, ())
     now = standing(view, pending.values(), memories, settings, policy, times)
     foreseen = _foreseen(view, pending, memories, settings, policy, times, rng)
-    plan, notes = _place(view, now, foreseen, verdicts, memories, settings, rng, stopwatch)
+    plan, notes = _place(view, now, foreseen, verdicts, memories, settings, rng, stopwatch, moving)
+    transfers, more = chosen_transfers(plan, view, settings)
+    notes |= more
     ranks = _rank(pending, now, verdicts, memories, view, settings, inside)
     intents: list[Intent] = []
     for key, job in pending.items():
@@ -108,7 +118,7 @@ def decide(
         key = intent.action.job
         if isinstance(intent.action, SetSiteFactor | Unpin) and key in ranks:
             memories[key] = memories[key].but(age_points=ranks[key].age_points)
-    return Decision(verdicts, now, plan, ranks, memories, tuple(intents), notes)
+    return Decision(verdicts, now, plan, ranks, memories, tuple(intents), notes, transfers)
 
 
 def _recall(job: FleetJob, known: JobMemory | None, now: datetime) -> JobMemory:
@@ -130,6 +140,7 @@ def _judge(job: FleetJob, memory: JobMemory, view: FleetView, settings: Settings
         asked=memory.asked,
         respect_user_clusters=settings.moves.respect_user_clusters,
         refused=refused,
+        plain=tables_of(settings),
     )
 
 
@@ -142,6 +153,7 @@ def _place(
     settings: Settings,
     rng: np.random.Generator,
     stopwatch: Callable[[], float],
+    moving: Mapping[JobKey, str],
 ) -> tuple[Plan | None, dict[JobKey, str]]:
     """Ask layer 1, and write what it wants into the memories."""
     notes: dict[JobKey, str] = {}
@@ -150,6 +162,9 @@ def _place(
     movable: dict[JobKey, frozenset[ClusterName]] = {}
     for key, verdict in verdicts.items():
         memory = memories[key]
+        if key in moving:
+            notes[key] = moving[key]
+            continue
         if not verdict.movable:
             continue
         if memory.wanted is not None:
@@ -169,7 +184,7 @@ def _place(
         expected=foreseen,
         now=view.now,
     )
-    under_way = sum(memory.wanted is not None for memory in memories.values())
+    under_way = sum(memory.wanted is not None for memory in memories.values()) + len(moving)
     plan = propose(
         queue,
         objectives=settings.objectives.as_mapping(),
@@ -182,6 +197,8 @@ def _place(
     )
     for placement in plan.changes:
         job = view.jobs[placement.job]
+        if not job.job.federated:
+            continue
         # A cluster that was not seen may still start the job: it is never taken away unseen.
         unseen = {name for name in job.viable if view.cluster(name) is None}
         wanted = placement.clusters | unseen

@@ -6,12 +6,18 @@ is ranked, but its viable set stays as it is. What is not known is refused.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
+from types import MappingProxyType
 
 from slurm_evo.config import RulesSettings
 from slurm_evo.model import ClusterName, ClusterView, FleetJob, FleetView, Hold, Job, JobKey, Node, Partition
+from slurm_evo.slurm.transfer import ClusterTables, look_up
+from slurm_evo.slurm.transfer.image import FROM, mark_of
+
+NO_TABLES: Mapping[ClusterName, ClusterTables] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +58,7 @@ def judge(
     asked: frozenset[ClusterName],
     respect_user_clusters: bool,
     refused: Mapping[ClusterName, str],
+    plain: Mapping[ClusterName, ClusterTables] = NO_TABLES,
 ) -> Verdict:
     """Decide what may be done with one pending job.
 
@@ -62,21 +69,24 @@ def judge(
         asked: the viable set it had when it was first seen: the user's own ``-M``, or all.
         respect_user_clusters: never let a job run outside ``asked``.
         refused: clusters that turned this job away lately, with what is known of why.
+        plain: the unfederated clusters between which jobs may be moved, with their tables.
     """
     untouchable = tuple(_untouchable(fleet_job, view.now, rules))
-    fixed = tuple(_fixed(fleet_job, view, rules))
+    fixed = tuple(_fixed(fleet_job, view, rules, plain))
     if untouchable or fixed:
         return Verdict(fleet_job.key, untouchable, fixed, fleet_job.viable)
     origin = view.cluster(fleet_job.key.cluster)
-    members = origin.facts.federation_clusters if origin else ()
+    federated = fleet_job.job.federated
+    members = () if origin is None else origin.facts.federation_clusters if federated else tuple(plain)
     allowed, closed = set(fleet_job.viable), []
     for name in sorted(set(members) - fleet_job.viable):
-        if respect_user_clusters and name not in asked:
+        if federated and respect_user_clusters and name not in asked:
             why = f"the user asked for {', '.join(sorted(asked))}"
         elif name in refused:
             why = f"it turned the job away ({refused[name]})"
         else:
-            why = _why_not(fleet_job.job, origin, view.cluster(name))
+            job = fleet_job.job if federated else _in_words_of(fleet_job.job, plain[name])
+            why = _why_not(job, origin, view.cluster(name))
         if why:
             closed.append((name, why))
         else:
@@ -118,10 +128,45 @@ def _untouchable(fleet_job: FleetJob, now: datetime, rules: RulesSettings) -> It
     )
 
 
-def _fixed(fleet_job: FleetJob, view: FleetView, rules: RulesSettings) -> Iterator[str]:
+def _in_words_of(job: Job, tables: ClusterTables) -> Job:
+    """A plain job with its partitions, account, QOS and GPU type under the names of another cluster."""
+
+    def meant(table: Mapping[str, str], word: str) -> str:
+        return look_up(table, job.cluster, word) or word
+
+    return replace(
+        job,
+        partitions=tuple(meant(tables.partitions, name) for name in job.partitions),
+        account=meant(tables.accounts, job.account),
+        qos=meant(tables.qos, job.qos),
+        gpu_type=job.gpu_type and meant(tables.gpu_types, job.gpu_type),
+    )
+
+
+def _fixed_plain(job: Job, view: FleetView, plain: Mapping[ClusterName, ClusterTables]) -> Iterator[str]:
+    if job.cluster not in plain:
+        yield "its cluster is in no federation"
+        return
+    if mark_of(job.admin_comment, FROM) is not None:
+        yield "it was moved once: its submit line is lost, so what else it asked for cannot be known"
+    here = view.cluster(job.cluster)
+    number = re.compile(rf"(?<!\d){job.id}(?!\d)")
+    if here is not None and any(other.dependency and number.search(other.dependency) for other in here.jobs):
+        yield "another job depends on it"
+    if job.required_nodes:
+        yield "its owner named the nodes"
+    if job.burst_buffer:
+        yield "it uses a burst buffer"
+
+
+def _fixed(
+    fleet_job: FleetJob, view: FleetView, rules: RulesSettings, plain: Mapping[ClusterName, ClusterTables]
+) -> Iterator[str]:
     job = fleet_job.job
     if not job.federated:
-        yield "its cluster is in no federation"
+        if not rules.moves_allowed(job.partitions, job.qos, job.account, job.user):
+            yield "the configuration lets it be ranked but not moved"
+        yield from _fixed_plain(job, view, plain)
         return
     origin = view.cluster(fleet_job.key.cluster)
     if origin is None:

@@ -15,7 +15,7 @@ import numpy as np
 from slurm_evo.config import Settings, load
 from slurm_evo.model import ConfigError, PolicyError, StoreError
 from slurm_evo.policy import Policy, admitted
-from slurm_evo.slurm.connect import connect
+from slurm_evo.slurm.connect import connect, connect_transfers
 from slurm_evo.store import Journal
 from slurm_evo_daemon.cycle import Surroundings
 from slurm_evo_daemon.learning import FILE, RunningTimes
@@ -94,12 +94,15 @@ def at_site(config: Path | None) -> Iterator[tuple[Surroundings, InForce]]:
     with open_journal(settings) as journal:
         force = InForce(settings, policy_of(settings, journal))
         ports = connect(settings, utc_now)
+        transfers = connect_transfers(settings)
         rng = np.random.default_rng(settings.optimizer.seed)
         try:
-            yield Surroundings(ports, journal, utc_now, time.monotonic, rng, _times(settings)), force
+            yield Surroundings(ports, journal, utc_now, time.monotonic, rng, _times(settings), transfers), force
         finally:
             for port in ports.values():
                 port.close()
+            for way in transfers.values():
+                way.close()
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from slurm_evo.policy import Policy, problems
 from slurm_evo_training.choose import paired
 
 MOST_WORSE = 1.5
-"""The maximum weighted wait may not grow beyond this times the incumbent's, however good the average."""
+"""The longest weighted waits may not grow beyond this times the incumbent's, however good the average."""
 
 
 def refusals(
@@ -39,7 +39,7 @@ def refusals(
         )
     worst = float(values[:, 1].mean() / max(incumbent[:, 1].mean(), 1e-9))
     if worst > MOST_WORSE:
-        found.append(f"its maximum weighted wait is {worst:.2f} times that of the policy in force")
+        found.append(f"the mean of its longest weighted waits is {worst:.2f} times that of the policy in force")
     return tuple(found)
 
 

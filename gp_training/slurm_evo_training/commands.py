@@ -58,7 +58,8 @@ def train(
         typer.Option("--trace", help="Any other history `slurm-evo trace inspect` reads.", show_default=False),
     ] = None,
     from_slurmdbd: Annotated[
-        bool, typer.Option("--from-slurmdbd", help="Run sacct on each configured cluster.")
+        bool,
+        typer.Option("--from-slurmdbd", help="Run sacct on each configured cluster; its nodes are the fleet."),
     ] = False,
     days: Annotated[float, typer.Option(min=1, help="With --from-slurmdbd: how far back.")] = 28.0,
     out: Annotated[Path, typer.Option("--out", help="Folder for front.json, predictor.json, report.html.")] = Path(
@@ -68,7 +69,7 @@ def train(
     divide_nodes: DivideOption = 1.0,
     first: FromOption = None,
     last: ToOption = None,
-    scheduler: SchedulerOption = "slurm",
+    scheduler: SchedulerOption = "easy",
     knows: Annotated[
         str, typer.Option("--knows", help="Running times policies see: predicted, limit, noisy or true.")
     ] = "predicted",
@@ -116,7 +117,12 @@ def train(
         sacct or [], trace or [], settings if from_slurmdbd else None, days, timezone, columns, strict
     )
     history = history.between(instant_of("--from", first), instant_of("--to", last))
-    capacity = load_fleet(fleet, history, divide_nodes)
+    if from_slurmdbd and fleet is None:
+        from slurm_evo_training.slurmdbd import fleet as fleet_now
+
+        capacity = fleet_now(settings).divided(divide_nodes)
+    else:
+        capacity = load_fleet(fleet, history, divide_nodes)
     choices, predicts = _choices(knows, weights, max_devices, seconds_of_option("--longest", longest))
     drawn = weights != "equal"
     material = gather(

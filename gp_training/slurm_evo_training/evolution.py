@@ -286,7 +286,7 @@ def fingerprint(problem: Problem) -> str:
         digest.update(repr((scene.name, scene.judged_s)).encode())
         for name in ("submit", "runtime", "limit", "estimate", "gpus", "weight", "nodes", "clusters", "user"):
             digest.update(np.ascontiguousarray(getattr(scene.jobs, name)).tobytes())
-    digest.update(repr((problem.fleet, problem.rules, problem.allocation)).encode())
+    digest.update(repr((problem.fleet, problem.rules, problem.allocation, problem.tail)).encode())
     return digest.hexdigest()
 
 

@@ -19,7 +19,7 @@ from slurm_evo.sim.workload import Workload
 from slurm_evo.trace import Trace
 from slurm_evo.trace.capacity import Capacity
 from slurm_evo.trace.prepare import Choices, prepare
-from slurm_evo_training.fitness import Problem, Scene, metrics
+from slurm_evo_training.fitness import TAIL, Problem, Scene, metrics
 from slurm_evo_training.windows import DAY_S, Span, Split, scene, shaken, split
 
 LEAST_JOBS = 200
@@ -173,11 +173,11 @@ def parts(material: Material, rules: Rules, *, choose: float = 0.25, judge: floa
         ),
     ]
     made = [
-        Problem(scenes=tuple(scenes), fleet=material.fleet, rules=rules)
-        for scenes in (
-            training,
-            [_late(jobs, cut.choose, seed, f"choose window, draw {seed + 1}") for seed in range(draws)],
-            [_late(jobs, cut.judge, seed, f"judge window, draw {seed + 1}") for seed in range(draws)],
+        Problem(scenes=tuple(scenes), fleet=material.fleet, rules=rules, tail=tail)
+        for tail, scenes in (
+            (TAIL, training),
+            (TAIL, [_late(jobs, cut.choose, seed, f"choose window, draw {seed + 1}") for seed in range(draws)]),
+            (0.0, [_late(jobs, cut.judge, seed, f"judge window, draw {seed + 1}") for seed in range(draws)]),
         )
     ]
     for problem in made:

@@ -187,7 +187,8 @@ def _members(trained: Trained) -> str:
     )
     return (
         "<h2>All policies of the front</h2><p>Average and maximum on the choose windows, as shares of the "
-        "reference's.<table><tr><th class=n>average<th class=n>maximum<th class=n>complexity<th>policy<th>verdict"
+        "reference's; of the maximum the mean of the worst 1 % is told, which foretells more than one job."
+        "<table><tr><th class=n>average<th class=n>maximum<th class=n>complexity<th>policy<th>verdict"
         f"{rows}</table>"
     )
 

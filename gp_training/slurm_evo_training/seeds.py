@@ -6,13 +6,11 @@ import numpy as np
 
 from slurm_evo.policy import Policy
 from slurm_evo.sim.baselines import AS_TEXT
-from slurm_evo_training.fitness import REFERENCE
 
 
 def by_hand(fleet_gpus: int) -> tuple[tuple[str, Policy], ...]:
     """The baselines that are expressions, by name."""
     texts = {name: text.format(fleet_gpus=max(fleet_gpus, 1)) for name, text in AS_TEXT.items()}
-    texts["reference"] = REFERENCE
     return tuple((name, Policy.parse(text)) for name, text in texts.items())
 
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 
 import numpy as np
 
-from slurm_evo.config import ClusterSettings, Settings
+from slurm_evo.config import ClusterSettings, ClusterTransferSettings, Settings
 from slurm_evo.model import ClusterName, ClusterPort, ConfigError
 from slurm_evo.slurm.simulated import SimulatedFleet, SimulatedPort, sample_fleet, sample_workload
+from slurm_evo.slurm.transfer import TransferPort
 
 SAMPLE_SEED = 1
 SAMPLE_JOBS = 400
@@ -30,6 +32,34 @@ def connect(settings: Settings, clock: Callable[[], datetime]) -> Mapping[Cluste
     if settings.simulated:
         return _simulated(settings, clock)
     return {ClusterName(cluster.name): _real(cluster) for cluster in settings.clusters}
+
+
+def connect_transfers(settings: Settings) -> Mapping[ClusterName, TransferPort]:
+    """The ways of moving plain jobs, for the clusters that have [clusters.transfers]; nothing is asked yet.
+
+    Empty for simulated clusters, whose sample fleet has but one plain cluster.
+    """
+    return {
+        ClusterName(cluster.name): _transfers(cluster, cluster.transfers)
+        for cluster in settings.clusters
+        if cluster.transfers is not None and not settings.simulated
+    }
+
+
+def _transfers(cluster: ClusterSettings, given: ClusterTransferSettings) -> TransferPort:
+    from slurm_evo.slurm.transfer.slurm_way import SlurmTransfers
+
+    return SlurmTransfers(
+        ClusterName(cluster.name),
+        slurm_conf=str(cluster.slurm_conf),
+        our_uid=os.geteuid(),
+        url=given.url,
+        slurm_user=given.slurm_user,
+        token_file=given.token_file,
+        state_dir=given.state_dir,
+        state_reader=given.state_reader,
+        timeout_s=cluster.timeout_s,
+    )
 
 
 def _real(cluster: ClusterSettings) -> ClusterPort:

@@ -10,6 +10,7 @@ from enum import StrEnum
 from slurm_evo.config import Settings
 from slurm_evo.model import ClusterError, ClusterName, ClusterView, ControllerFacts
 from slurm_evo.slurm.plugin_status import PLUGIN, verdict
+from slurm_evo.slurm.transfer.findings import findings
 
 OLDEST, NEWEST = (22, 5), (26, 5)
 """Slurm releases that slurm-evo was written for."""
@@ -64,12 +65,27 @@ def examine(
         found += _version(view.cluster, facts)
         found += _priority(view.cluster, facts, settings)
         found += _federation(view.cluster, facts, settings)
+        found += _transfers(view, settings)
         found += _permission(view.cluster, operators.get(view.cluster), view)
         found += _limits(view.cluster, facts)
         found += _clock(view.cluster, facts)
         found += _plugin(view, settings)
     found += _together(views)
     return tuple(found)
+
+
+def _transfers(view: ClusterView, settings: Settings) -> Iterable[Finding]:
+    """Only where plain jobs are to be moved."""
+    given = next((one.transfers for one in settings.clusters if one.name == view.cluster), None)
+    if not settings.transfers.enabled or given is None:
+        return
+    if view.facts.federation is not None:
+        seen = f"it is in the federation {view.facts.federation}: its jobs move as siblings"
+        yield Finding(view.cluster, "transfers", Level.NOTE, seen)
+        return
+    for subject, must, seen, change in findings(view, given):
+        level = Level.ERROR if must else Level.NOTE if change or subject.endswith("url") else Level.OK
+        yield Finding(view.cluster, subject, level, seen, change)
 
 
 def release(version: str) -> tuple[int, int] | None:

@@ -13,6 +13,7 @@ from slurm_evo.store.records import (
     PlanRecord,
     Refusal,
     StoredPolicy,
+    TransferRecord,
 )
 
 __all__ = [
@@ -28,4 +29,5 @@ __all__ = [
     "PlanRecord",
     "Refusal",
     "StoredPolicy",
+    "TransferRecord",
 ]

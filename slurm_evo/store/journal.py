@@ -13,10 +13,11 @@ from slurm_evo.store.lease import Leases
 from slurm_evo.store.memory import JobMemories
 from slurm_evo.store.policies import Policies
 from slurm_evo.store.records import ActionState
-from slurm_evo.store.tables import ActionRow, CycleRow, JobRow
+from slurm_evo.store.tables import ActionRow, CycleRow, JobRow, TransferRow
+from slurm_evo.store.transfers import Transfers
 
 
-class Journal(Cycles, Actions, JobMemories, Policies, Leases):
+class Journal(Cycles, Actions, JobMemories, Policies, Leases, Transfers):
     """All of it in one database; `Journal.open` connects. Every failure is a StoreError.
 
     Threads may share one. Processes open their own: readers see what was committed, writers take turns.
@@ -42,4 +43,6 @@ class Journal(Cycles, Actions, JobMemories, Policies, Leases):
                 ),
             )
             changed(session, delete(JobRow).where(JobRow.seen_at < older_than))
+            past = TransferRow.closed.is_(True), TransferRow.phase_since < older_than
+            changed(session, delete(TransferRow).where(*past))
             return dropped

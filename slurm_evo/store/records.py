@@ -120,6 +120,29 @@ class JobMemory:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TransferRecord:
+    """One move of a job between clusters that share no federation."""
+
+    id: int = 0
+    """0 before it was first written."""
+    job: JobKey
+    to: ClusterName
+    copy: int | None
+    """The job's number at the destination, once it is known."""
+    phase: str
+    closed: bool
+    """Nothing is left to do."""
+    began: datetime
+    phase_since: datetime
+    fields: str
+    """Fingerprint of what was submitted."""
+    image: Mapping[str, Any] | None
+    """What is submitted, script and environment and all; dropped when the move is over. JSON values."""
+    site_factor: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PlanRecord:
     """A plan with the cycle that made it."""
 

@@ -175,6 +175,31 @@ class JobRow(Table):
     refusing: Mapped[dict[str, str]] = mapped_column(JSON)
 
 
+class TransferRow(Table):
+    """One move of a job between clusters that share no federation."""
+
+    __tablename__ = "transfers"
+    __table_args__ = (
+        Index(None, "cluster", "job"),
+        Index(None, "destination", "copy"),
+        MARIADB | {"sqlite_autoincrement": True},
+    )
+
+    id: Mapped[int] = mapped_column(RowId, primary_key=True)
+    cluster: Mapped[str] = mapped_column(Name)
+    job: Mapped[int] = mapped_column(BigInteger)
+    destination: Mapped[str] = mapped_column(Name)
+    copy: Mapped[int | None] = mapped_column(BigInteger)
+    phase: Mapped[str] = mapped_column(String(16))
+    closed: Mapped[bool] = mapped_column(index=True)
+    began: Mapped[datetime] = mapped_column(UtcDateTime)
+    phase_since: Mapped[datetime] = mapped_column(UtcDateTime, index=True)
+    fields: Mapped[str] = mapped_column(String(64))
+    image: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
+    site_factor: Mapped[int] = mapped_column(BigInteger)
+    why: Mapped[str] = mapped_column(Text)
+
+
 class RefusalRow(Table):
     """Why a job was last left alone."""
 

@@ -1,9 +1,10 @@
-"""What a fleet has, from a TOML file, from a public node list, or estimated from a trace."""
+"""What a fleet has: from a TOML file, from its clusters, from a public node list, or estimated from a trace."""
 
 from __future__ import annotations
 
 import csv
 import tomllib
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
@@ -12,7 +13,7 @@ import numpy as np
 import polars as pl
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from slurm_evo.model import ConfigError, TraceError
+from slurm_evo.model import ClusterView, ConfigError, Node, TraceError
 from slurm_evo.sim.fleet import FleetShape, NodeShape
 from slurm_evo.sim.workload import FOREVER, MAX_CLUSTERS
 from slurm_evo.slurm.facts import seconds_of
@@ -218,6 +219,44 @@ def _from_node_list(file: Path, model: str, gpus: str, cpu: str = "", memory: st
     return Capacity(shape=FleetShape(clusters=clusters), names=tuple(by_model), gpu_types=tuple(by_model))
 
 
+def of_views(views: Sequence[ClusterView]) -> Capacity:
+    """The fleet as its clusters tell of it now: nodes that are up, their GPU types, partitions and limits.
+
+    Raises:
+        ConfigError: no cluster has a node that is up.
+    """
+    views = [view for view in views if any(node.up for node in view.nodes)]
+    if not views:
+        raise ConfigError("no cluster has a node that is up; give the fleet as a file with --fleet")
+    nodes = [[node for node in view.nodes if node.up] for view in views]
+    types = tuple(dict.fromkeys(node.gpu_type or "" for each in nodes for node in each))
+    names = tuple(dict.fromkeys(name for each in nodes for node in each for name in node.partitions)) or ("",)
+    limits: dict[int, int] = {}
+    for view in views:
+        for partition in view.partitions:
+            if partition.limit_s is not None and partition.name in names:
+                place = names.index(partition.name)
+                limits[place] = max(limits.get(place, 0), partition.limit_s)
+
+    def node_of(node: Node) -> NodeShape:
+        return NodeShape(
+            gpus=node.gpus,
+            gpu_type=types.index(node.gpu_type or ""),
+            cpus=node.cpus,
+            memory=node.memory_mb,
+            partitions=frozenset(names.index(name) for name in node.partitions or names),
+        )
+
+    return Capacity(
+        shape=FleetShape(
+            clusters=tuple(tuple(node_of(node) for node in each) for each in nodes), partition_limit=limits
+        ),
+        names=tuple(str(view.cluster) for view in views),
+        gpu_types=types,
+        partitions=names,
+    )
+
+
 def estimate(trace: Trace, gpus_per_node: int = 8) -> Capacity:
     """A guess, for a trace whose fleet nobody knows: what each cluster had in use at its busiest moment.
 
@@ -248,4 +287,4 @@ def estimate(trace: Trace, gpus_per_node: int = 8) -> Capacity:
     return Capacity(shape=shape, names=tuple(most), estimated=True)
 
 
-__all__ = ["Capacity", "estimate", "load", "pool", "sample"]
+__all__ = ["Capacity", "estimate", "load", "of_views", "pool", "sample"]

@@ -17,19 +17,19 @@ from testbed.fleet import Fleet
 from testbed.plugins import deliver
 from testbed.roots import RELEASES, VENV
 
-ONLY_ON = {
-    "trixie": (
-        "test_command_port.py",
-        "test_rest_port.py",
-        "test_site_factor_plugin.py",
-        "test_lua_hook.py",
-        "test_install_plugins.py",
-    )
+HERE = Path(__file__).resolve().parent
+PLUGIN = ("test_site_factor_plugin.py", "test_install_plugins.py")
+"""Where Debian offers the source of Slurm, so that site_factor/evo can be built: trixie."""
+PLAIN = ("test_plain_moves.py", "test_plain_killed.py")
+"""They take a cluster out of the federation: in a fleet of their own."""
+STAGES: dict[str, tuple[tuple[str, ...], ...]] = {
+    "forky": (
+        tuple(sorted(file.name for file in HERE.glob("test_*.py") if file.name not in (*PLUGIN, *PLAIN))),
+        PLAIN,
+    ),
+    "trixie": (("test_command_port.py", "test_rest_port.py", "test_lua_hook.py", *PLUGIN),),
 }
-"""Slurm 24.11 has no pyslurm here: its ports are the command line and REST. 26.05 runs all but the C plugin."""
-NEED_PLUGIN = ("test_site_factor_plugin.py", "test_install_plugins.py")
-WITH_PLUGIN = ("trixie",)
-"""Debian offers the source of this Slurm, so that site_factor/evo can be built for it."""
+"""By release: what each of its fleets is for. Slurm 24.11 has no pyslurm here: command line and REST."""
 
 
 def main() -> int:
@@ -40,18 +40,15 @@ def main() -> int:
         return 1 if required else 0
     result = 0
     for release in sys.argv[1:] or list(RELEASES):
-        name = f"tests-{release}-{os.getpid()}"
-        with Fleet.up(name, release) as fleet:
-            print(f"== Slurm {fleet.slurm_version} (Debian {release}) ==", flush=True)
-            if release in WITH_PLUGIN:
-                deliver(fleet)
-            folder = Path("/src/tests/fleet")
-            paths = [str(folder / file) for file in ONLY_ON.get(release, ())] or [str(folder)]
-            left_out = [] if release in WITH_PLUGIN else [f"--ignore={folder / file}" for file in NEED_PLUGIN]
-            pytest = [f"{VENV}/bin/python", "-m", "pytest", "--no-header", "-p", "no:cacheprovider"]
-            pytest += [*left_out, *paths]
-            done = subprocess.run(fleet.argv(pytest), check=False, stdin=subprocess.DEVNULL)
-            result = result or done.returncode
+        for place, files in enumerate(STAGES[release]):
+            with Fleet.up(f"tests-{release}-{os.getpid()}-{place}", release) as fleet:
+                print(f"== Slurm {fleet.slurm_version} (Debian {release}) ==", flush=True)
+                if set(PLUGIN) & set(files):
+                    deliver(fleet)
+                paths = [f"/src/tests/fleet/{file}" for file in files]
+                pytest = [f"{VENV}/bin/python", "-m", "pytest", "--no-header", "-p", "no:cacheprovider", *paths]
+                done = subprocess.run(fleet.argv(pytest), check=False, stdin=subprocess.DEVNULL)
+                result = result or done.returncode
     return result
 
 

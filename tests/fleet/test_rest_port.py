@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 from real_world import OPERATOR, RealWorld, as_operator, rest_url, slurm_conf
 from stories import MEMBERS, ActingStories, FederationRefusedStories, LookingStories, Stories, Teller
 
-from slurm_evo.model import Answer, ClusterName, JobKey, JobState, SetSiteFactor, Unpin
+from slurm_evo.model import Answer, ClusterName, ClusterView, JobKey, JobState, SetSiteFactor, Unpin
 from slurm_evo.slurm.command import CommandPort
 from slurm_evo.slurm.rest import RestPort
 
@@ -62,12 +63,21 @@ class TestFederation(FederationRefusedStories):
 class TestBesideTheCommands(Stories):
     full = ("delta",)
 
+    def _both(self, tell: Teller, cluster: str) -> tuple[ClusterView, ClusterView]:
+        """Two looks at one state: slurmctld plans for a node between them now and then."""
+        port = CommandPort(ClusterName(cluster), slurm_conf=slurm_conf(cluster), run=as_operator)
+        for _ in range(10):
+            other, view = port.look(), tell.look(cluster)
+            if other.nodes == view.nodes:
+                break
+            time.sleep(0.5)
+        return other, view
+
     def test_both_ways_in_see_the_same(self, tell: Teller) -> None:
         tell.submit("delta", nice=3, gpu_type="a100", comment="x")
         tell.submit("delta", hold=True, array="1-3")
         for cluster in (*MEMBERS, "delta"):
-            other = CommandPort(ClusterName(cluster), slurm_conf=slurm_conf(cluster), run=as_operator).look()
-            view = tell.look(cluster)
+            other, view = self._both(tell, cluster)
             assert view.nodes == other.nodes
             assert [p.name for p in view.partitions] == [p.name for p in other.partitions]
             assert view.limits == other.limits

@@ -210,7 +210,8 @@ class Plain:
             and not node.hinders(now, end)
             and not hinders(node)
         ]
-        return self.choose(good, count, now - 1) if len(good) >= count else None
+        # What runs on past its limit, until slurmctld looks at limits again, still has its share.
+        return self.choose(good, count, -1) if len(good) >= count else None
 
     def choose(self, good, count, at):
         """So many of the nodes with room, as Placement says; ``at`` tells what is free then."""

@@ -88,3 +88,31 @@ def test_mixed_versions_in_a_federation_are_told() -> None:
     older = replace(beta, facts=replace(beta.facts, version="24.11.5"))
     findings = examine([alpha(), older], {}, Settings.model_validate(ALL), {})
     assert "alpha 26.05.5, beta 24.11.5" in about("versions", list(findings)).seen
+
+
+def delta_found(transfers: dict[str, Any]) -> dict[str, Finding]:
+    """What doctor says of a plain cluster that jobs may be moved to."""
+    view = alpha(federation=None, federation_clusters=())
+    clusters = [{"name": view.cluster, "way": "command", "transfers": transfers}]
+    said = found(view, {"transfers": {"enabled": True}, "clusters": clusters})
+    return {finding.subject: finding for finding in said if finding.subject.startswith("transfers")}
+
+
+def test_tables_that_lead_nowhere_are_found() -> None:
+    said = delta_found({"partitions": {"short": "nowhere", "long": "gpu"}, "gpu_types": {"big": "h100"}})
+    assert said["transfers.partitions"].level is Level.ERROR
+    assert "«short» is to become «nowhere»" in said["transfers.partitions"].seen
+    assert "h100" in said["transfers.gpu_types"].seen
+    assert said["transfers.url"].level is Level.NOTE
+    assert "arguments" in said["transfers.state_dir"].seen
+
+
+def test_complete_tables_are_fine() -> None:
+    said = delta_found(
+        {"url": "http://delta:6820", "state_dir": "/var/spool/slurmctld", "paths": {"/home": "/home"}}
+    )
+    assert {subject: finding.level for subject, finding in said.items()} == {"transfers": Level.OK}
+
+
+def test_a_cluster_that_no_job_can_come_to_is_an_error() -> None:
+    assert delta_found({"url": "http://delta:6820"})["transfers.paths"].level is Level.ERROR

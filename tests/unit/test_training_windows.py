@@ -1,14 +1,18 @@
 """Windows, choosing, admission."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
-from training_stories import HOUR, busy
+from training_stories import HOUR, busy, problem
 
 from slurm_evo.model import PolicyError, TraceError
 from slurm_evo.policy import Policy
 from slurm_evo.policy.front import Front, Member
 from slurm_evo_training.admission import refusals
 from slurm_evo_training.choose import WEIGHTS, interval, paired, weighted
+from slurm_evo_training.evolution import fingerprint
+from slurm_evo_training.fitness import metrics, outcome
 from slurm_evo_training.windows import Span, scene, shaken, split
 
 
@@ -71,7 +75,7 @@ def test_a_policy_is_admitted_only_if_it_is_better_beyond_noise():
     assert refusals(policy, shares(0.8, 0.9), now, WEIGHTS) == ()
     assert "no better" in refusals(policy, shares(1.1, 1.0), now, WEIGHTS)[0]
     assert "within noise" in refusals(policy, shares(0.99, 1.0, noise=0.3), now, WEIGHTS)[0]
-    assert "maximum" in refusals(policy, shares(0.2, 1.8), now, WEIGHTS)[0]
+    assert "longest" in refusals(policy, shares(0.2, 1.8), now, WEIGHTS)[0]
     assert "falls" in refusals(Policy.parse("-wait"), shares(0.8, 0.9), now, WEIGHTS)[0]
 
 
@@ -113,3 +117,20 @@ def test_what_is_no_front_is_refused_by_name(tmp_path, text):
     file.write_text(text)
     with pytest.raises(PolicyError, match=r"front\.json|wat"):
         Front.load(file)
+
+
+def test_training_minds_the_mean_of_the_longest_waits_and_judging_the_longest():
+    judged = problem()
+    trained = replace(judged, tail=0.05)
+    scene, policy = judged.scenes[0], Policy.parse("wait")
+    found, waits, counted = metrics(judged, scene, policy)
+    weight = scene.jobs.weight[counted]
+    weighted = sorted((waits[counted] * weight).tolist(), reverse=True)
+    share = round(0.05 * len(weighted))
+    average, longest, _ = outcome(judged, scene, policy)
+    assert longest == found.maximum_wait_s == pytest.approx(weighted[0] / weight.mean())
+    same, tail, _ = outcome(trained, scene, policy)
+    assert same == average
+    assert tail == pytest.approx(sum(weighted[:share]) / share / weight.mean())
+    assert tail < longest
+    assert fingerprint(trained) != fingerprint(judged)

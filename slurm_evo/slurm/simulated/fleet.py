@@ -53,6 +53,8 @@ class SimulatedFleet:
         self.federation = Federation(members, self._touch, self._ended)
         self.jobs: dict[JobKey, SimulatedJob] = {}
         """Every job ever submitted, as its user knows it; array tasks appear when they start."""
+        self.accounted: dict[tuple[str, int], Record] = {}
+        """What accounting knows of jobs that their cluster lists no more."""
         self._now = 0
         self._events: list[tuple[int, int, Callable[[], None]]] = []
         self._serial = count()
@@ -154,8 +156,8 @@ class SimulatedFleet:
         self.federation.release(origin, self._now)
         self._touch(origin.cluster)
 
-    def cancel(self, cluster: str, job: int) -> None:
-        """The owner cancels a job, pending or running, with its tasks and components."""
+    def cancel(self, cluster: str, job: int, *, by: str = "owner") -> None:
+        """Somebody cancels a job, pending or running, with its tasks and components."""
         origin = self._origin(cluster, job)
         controller = self.controllers[origin.cluster]
         group = [
@@ -166,6 +168,8 @@ class SimulatedFleet:
             or (origin.het_id == origin.id and record.het_id == origin.id)
         ]
         for record in group:
+            if record.state is not JobState.DONE:
+                record.cancelled_by = by
             self._end(record, "CANCELLED")
 
     def update(
@@ -204,6 +208,46 @@ class SimulatedFleet:
         if held is not Hold.NONE and origin.hold is Hold.NONE:
             self.federation.release(origin, self._now)
         self._touch(origin.cluster)
+
+    # -- moves between clusters without a federation ---------------------------------------------------
+
+    def record(self, cluster: str, job: int) -> Record | None:
+        """What a cluster lists of a job.
+
+        Raises:
+            ClusterUnreachable: its controller is down.
+        """
+        return self._controller(cluster).records.get(job)
+
+    def defer(self, cluster: str, job: int, seconds: int) -> None:
+        """``scontrol update StartTime=``: the job may not start before ``seconds`` from now."""
+        record = self._origin(cluster, job)
+        if not record.pending:
+            raise ClusterRefused(cluster, "Job is no longer pending execution")
+        record.eligible = self._now + seconds
+        self.at(record.eligible, partial(self._touch, cluster))
+        self._touch(cluster)
+
+    def submit_copy(self, cluster: str, asked: Submission, of: JobKey, wanted: int, admin_comment: str) -> int:
+        """Submit, held, the same user's job once more at another plain cluster; keeps its number if it is free.
+
+        Raises:
+            ClusterUnreachable: its controller is down.
+            ClusterRefused: it rejects the job.
+        """
+        controller = self._controller(cluster)
+        refusal = self._refusal(cluster, asked)
+        if refusal:
+            raise ClusterRefused(cluster, refusal)
+        job = self._new_id(cluster) if wanted in controller.records else wanted
+        user_job = self.jobs[of]
+        record = self._record(cluster, job, asked, user_job)
+        record.hold, record.admin_comment = Hold.USER, admin_comment
+        user_job.alive += 1
+        controller.records[job] = record
+        controller.requeue(record)
+        self._touch(cluster)
+        return job
 
     # -- administrators -------------------------------------------------------------------------------
 
@@ -262,7 +306,8 @@ class SimulatedFleet:
         return next((words for words in rejections if words), "")
 
     def _new_id(self, cluster: str) -> int:
-        local = next(self._ids[cluster])
+        used = self.controllers[cluster].records
+        local = next(number for number in self._ids[cluster] if number not in used)
         members = self.spec.members
         return (members.index(cluster) + 1 << LOCAL_ID_BITS) + local if cluster in members else local
 
@@ -389,7 +434,7 @@ class SimulatedFleet:
         length = max(1, min(record.asked.run_s, record.limit_s))
         ending = "COMPLETED" if record.asked.run_s <= record.limit_s else "TIMEOUT"
         self.at(self._now + length, lambda: self._run_out(record, ending))
-        self._clear_dependencies(record.key)
+        self._clear_dependencies(job.key)
 
     def _run_out(self, record: Record, ending: str) -> None:
         if record.state is JobState.RUNNING:
@@ -404,9 +449,12 @@ class SimulatedFleet:
             self._ended(each)
             self._touch(each.cluster)
         job = record.user_job
+        job.alive -= 1
+        if job.alive:
+            return
         job.ended, job.ending = self._now, ending
         self._open -= 1
-        self._clear_dependencies(record.key)
+        self._clear_dependencies(job.key)
 
     def _ended(self, record: Record) -> None:
         self.at(self._now + MIN_JOB_AGE_S, lambda: self._purge(record))
@@ -415,6 +463,7 @@ class SimulatedFleet:
         records = self.controllers[record.cluster].records
         if records.get(record.id) is record:
             del records[record.id]
+            self.accounted[record.cluster, record.id] = record
 
     def _clear_dependencies(self, key: JobKey) -> None:
         job = self.jobs[key]

@@ -157,6 +157,7 @@ def _job(controller: Controller, record: Record, start: datetime, now_s: int) ->
         dependency=waits_for,
         reservation=asked.reservation,
         comment=asked.comment,
+        admin_comment=record.admin_comment,
         workdir=f"/home/{asked.user}",
         origin=ClusterName(fed.origin) if fed else None,
         viable=tuple(map(ClusterName, sorted(fed.viable))) if fed else (),

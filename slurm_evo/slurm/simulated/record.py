@@ -60,6 +60,9 @@ class Record:
     waits_for: list[tuple[str, int]] = field(default_factory=list)
     """Outstanding dependencies: kind and job id."""
     fed: Federated | None = None
+    admin_comment: str = ""
+    cancelled_by: str = ""
+    """Who cancelled it, as accounting tells."""
 
     @property
     def pending(self) -> bool:
@@ -90,3 +93,5 @@ class SimulatedJob:
     """Where it ran."""
     ending: str = ""
     """COMPLETED, TIMEOUT or CANCELLED."""
+    alive: int = 1
+    """Records of unfederated clusters that stand for it: two while it is being moved between them."""

@@ -1,0 +1,96 @@
+"""A route at submission: ask every cluster when the job would start, and run sbatch at the best."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import datetime
+
+from slurm_evo.config import ClusterSettings, Settings
+from slurm_evo.model import ConfigError
+
+_START = re.compile(r"to start at (\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)")
+_WANTS_INPUT = ("batch script is empty", "batch script contains nothing", "does not look like a batch script")
+_OWN_CHOICE = re.compile(r"-M|--clusters?(=|$)")
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """What one cluster says of a job that is about to be submitted."""
+
+    cluster: str
+    slurm_conf: str
+    start: datetime | None
+    """When it would start there; None if it would not be taken."""
+    words: str
+    """sbatch's own."""
+
+
+def route(settings: Settings, arguments: Sequence[str]) -> int:
+    """Submit at the cluster where the job would start first; sbatch's own exit code.
+
+    Does not return where sbatch takes this process's place.
+
+    Raises:
+        ConfigError: no real cluster is configured that has a slurm.conf.
+    """
+    clusters = [cluster for cluster in settings.clusters if cluster.way in ("pyslurm", "command")]
+    if not clusters:
+        raise ConfigError("clusters: submit needs one with way = 'pyslurm' or 'command'")
+    if any(_OWN_CHOICE.match(word) for word in arguments):
+        return _sbatch(arguments, os.environ, None)
+    answers, script = _ask(clusters, arguments)
+    best = choose(answers)
+    if best is None:
+        for answer in answers:
+            sys.stderr.write(f"{answer.cluster}: {answer.words}\n")
+        return 1
+    sys.stderr.write(f"slurm-evo: {best.cluster}, expected start {best.start:%Y-%m-%d %H:%M:%S}\n")
+    return _sbatch(arguments, {**os.environ, "SLURM_CONF": best.slurm_conf}, script)
+
+
+def choose(answers: Sequence[Answered]) -> Answered | None:
+    """The earliest start; of equal ones the cluster that is configured first."""
+    able = [(answer.start, place) for place, answer in enumerate(answers) if answer.start is not None]
+    return answers[min(able)[1]] if able else None
+
+
+def _ask(clusters: Sequence[ClusterSettings], arguments: Sequence[str]) -> tuple[list[Answered], bytes | None]:
+    """Every cluster at once; again with standard input where sbatch turns out to want the script from there."""
+    with ThreadPoolExecutor(len(clusters)) as pool:
+        answers = list(pool.map(lambda cluster: _test(cluster, arguments, b""), clusters))
+        if not any(sign in answer.words.lower() for answer in answers for sign in _WANTS_INPUT):
+            return answers, None
+        script = sys.stdin.buffer.read()
+        return list(pool.map(lambda cluster: _test(cluster, arguments, script), clusters)), script
+
+
+def _test(cluster: ClusterSettings, arguments: Sequence[str], script: bytes) -> Answered:
+    conf = str(cluster.slurm_conf)
+    env = {**os.environ, "SLURM_CONF": conf, "SLURM_TIME_FORMAT": "standard"}
+    try:
+        ran = subprocess.run(
+            ["sbatch", "--test-only", *arguments],  # noqa: S607  the user's own sbatch, wherever it is
+            env=env, input=script, capture_output=True, check=False, timeout=cluster.timeout_s,
+        )  # fmt: skip
+    except (OSError, subprocess.TimeoutExpired) as failure:
+        return Answered(cluster.name, conf, None, str(failure))
+    words = (ran.stderr + ran.stdout).decode("utf-8", "replace").strip()
+    told = _START.search(words)
+    start = datetime.fromisoformat(told[1]) if told and ran.returncode == 0 else None
+    return Answered(cluster.name, conf, start, words)
+
+
+def _sbatch(arguments: Sequence[str], env: Mapping[str, str], script: bytes | None) -> int:
+    if script is not None:
+        argv = ["sbatch", *arguments]
+        return subprocess.run(argv, env=dict(env), input=script, check=False).returncode
+    try:
+        os.execvpe("sbatch", ["sbatch", *arguments], dict(env))  # noqa: S606, S607  as if the user had typed it
+    except OSError as failure:
+        raise ConfigError(f"sbatch could not be started: {failure.strerror}") from failure

@@ -1,0 +1,140 @@
+"""Commands for clusters without a federation: where a job went, what could move, and a route at submission."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from slurm_evo.cli.options import ConfigOption, JsonOption
+
+if TYPE_CHECKING:
+    from slurm_evo.model import JobKey
+    from slurm_evo.store import Journal, TransferRecord
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.command("where")(where)
+    app.command("movable")(movable)
+    settings = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": ["--help"]}
+    app.command("submit", context_settings=settings)(submit)
+
+
+def where(
+    job: Annotated[str, typer.Argument(help="CLUSTER:ID, or the id alone.")],
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Follow a job over its moves between clusters without a federation. Asks the journal, no cluster.
+
+    Example: `slurm-evo where delta:3000016`
+
+    Exit code 1 if no move of it is known: then it is where it was submitted.
+    """
+    from slurm_evo.config import load as load_settings
+    from slurm_evo.model import ClusterName, ConfigError, JobKey
+    from slurm_evo_daemon.site import open_journal
+
+    settings = load_settings(config)
+    try:
+        keys = [JobKey(name, int(job)) for name in settings.names] if job.isdigit() else [JobKey.parse(job)]
+    except ValueError as failure:
+        raise ConfigError(str(failure)) from failure
+    with open_journal(settings) as journal:
+        moves = _moves_of(journal, keys)
+    now = None
+    for move in moves:
+        if move.phase == "done":
+            now = JobKey(ClusterName(move.to), move.copy or move.job.id)
+    if as_json:
+        rows = [_move_row(move) for move in moves]
+        typer.echo(json.dumps({"job": job, "now": None if now is None else str(now), "moves": rows}))
+    else:
+        for move in moves:
+            typer.echo(_sentence(move))
+        typer.echo(f"It is {now} now." if now else "No move of it was completed: it is where it was submitted.")
+    if now is None:
+        raise typer.Exit(1)
+
+
+def _moves_of(journal: Journal, keys: list[JobKey]) -> list[TransferRecord]:
+    """All moves of a job, also those before and after the one it is named by; oldest first."""
+    from slurm_evo.model import JobKey
+
+    found: dict[int, TransferRecord] = {}
+    known = set(keys)
+    while keys:
+        for move in journal.transfers_of(keys.pop()):
+            found[move.id] = move
+            ends = {move.job} | ({JobKey(move.to, move.copy)} if move.copy is not None else set())
+            keys += ends - known
+            known |= ends
+    return [found[number] for number in sorted(found)]
+
+
+def _sentence(move: TransferRecord) -> str:
+    at = f"{move.phase_since:%Y-%m-%d %H:%M:%S} UTC"
+    if move.phase == "done":
+        return f"{at}: {move.job} went to {move.to}:{move.copy} ({move.why})."
+    if move.closed:
+        return f"{at}: {move.job} stayed; it was not moved to {move.to}: {move.why}."
+    return f"{at}: {move.job} is on its way to {move.to} ({move.phase})."
+
+
+def _move_row(move: TransferRecord) -> dict[str, Any]:
+    return {
+        "job": str(move.job),
+        "to": str(move.to),
+        "copy": move.copy,
+        "phase": move.phase,
+        "began": move.began.isoformat(),
+        "since": move.phase_since.isoformat(),
+        "why": move.why,
+    }
+
+
+def movable(
+    config: ConfigOption = None,
+    deep: Annotated[
+        bool, typer.Option("--deep", help="Also read each job's script and environment, as a move would.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Say which waiting plain jobs could be moved and which not, counted by reason. Changes nothing.
+
+    Example: `slurm-evo movable --deep`
+    """
+    from slurm_evo_daemon.movable import reasons
+    from slurm_evo_daemon.site import at_site
+
+    with at_site(config) as (around, force):
+        found = reasons(around, force.settings, deep=deep)
+    if as_json:
+        typer.echo(json.dumps(found))
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title="Waiting jobs of clusters without a federation", title_justify="left")
+    table.add_column("jobs", justify="right")
+    table.add_column("could it move?", overflow="fold")
+    for why, number in sorted(found.items(), key=lambda row: (-row[1], row[0])):
+        table.add_row(str(number), why)
+    Console().print(table)
+
+
+def submit(context: typer.Context, config: ConfigOption = None) -> None:
+    """Submit where the job would start first: takes sbatch's arguments unchanged and runs sbatch there.
+
+    Each configured cluster is asked with `sbatch --test-only`, as you. Options of slurm-evo itself come
+    before those of sbatch; put `--` between them if they look alike.
+
+    Example: `slurm-evo submit --gpus=2 --time=60 train.sh --epochs 3`
+    """
+    from slurm_evo.config import load as load_settings
+    from slurm_evo_daemon.route import route
+
+    sys.exit(route(load_settings(config), list(context.args)))

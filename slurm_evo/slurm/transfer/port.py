@@ -1,0 +1,82 @@
+"""What a move asks of a cluster, beyond looking at it and steering it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from slurm_evo.model import Answer, ClusterName, JobKey
+from slurm_evo.slurm.transfer.image import JobImage
+from slurm_evo.slurm.transfer.machine import Copy, Original
+
+
+@dataclass(frozen=True, slots=True)
+class Replied:
+    """What a cluster said."""
+
+    answer: Answer
+    message: str = ""
+
+
+class TransferPort(Protocol):
+    """One cluster, with the rights of its SlurmUser.
+
+    Questions raise ClusterError where there is no answer; changes put that into `Replied`.
+    All changes are idempotent.
+    """
+
+    @property
+    def name(self) -> ClusterName:
+        """The cluster's ClusterName."""
+        ...
+
+    def image(self, job: int) -> JobImage:
+        """Everything the job was submitted with.
+
+        Raises:
+            NotMovable: some of it cannot be told, with a reason for each.
+            ClusterError: the cluster did not answer.
+        """
+        ...
+
+    def original(self, job: int) -> Original:
+        """A job of this cluster that is being moved away."""
+        ...
+
+    def copies(self, of: JobKey, image: JobImage | None, known: int | None) -> tuple[Copy, ...]:
+        """The jobs here that carry the mark of that one, ended ones included.
+
+        Args:
+            of: the original.
+            image: what was submitted, to compare owners; None before anything was.
+            known: the number it was seen under; looked up in accounting if the cluster lists it no more.
+        """
+        ...
+
+    def test(self, image: JobImage) -> Replied:
+        """Would the job be taken here, asked as its owner? Changes nothing."""
+        ...
+
+    def defer(self, job: int, to: ClusterName, seconds: float) -> Replied:
+        """Put the job off and mark it, in one update."""
+        ...
+
+    def restore(self, job: int) -> Replied:
+        """Let a job that was put off start again, and take the mark away."""
+        ...
+
+    def submit(self, image: JobImage) -> Replied:
+        """Submit a held, marked copy as the owner, under the same number if it is free here."""
+        ...
+
+    def cancel(self, job: int, to: JobKey | None) -> Replied:
+        """Cancel the job if it still waits; marked with where it went."""
+        ...
+
+    def release(self, copy: int, of: JobKey, *, site_factor: int) -> Replied:
+        """Release a copy with its final mark, its own Nice (Slurm resets it) and a SiteFactor, in one update."""
+        ...
+
+    def close(self) -> None:
+        """Let go of connections."""
+        ...

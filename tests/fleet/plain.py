@@ -1,0 +1,235 @@
+"""Two plain clusters of the testbed, jobs with everything odd in them, and the moves between."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from real_world import command, rest_url, slurm_conf
+
+from slurm_evo.model import ClusterName, JobKey
+from slurm_evo.slurm.transfer import (
+    ClusterTables,
+    JobImage,
+    Known,
+    Mover,
+    Patience,
+    Transfer,
+    TransferPort,
+    translate,
+)
+from slurm_evo.slurm.transfer.slurm_way import SlurmTransfers
+
+DELTA, GAMMA = ClusterName("delta"), ClusterName("gamma")
+PLAIN = (DELTA, GAMMA)
+STATE = "/var/lib/slurm-evo-site"
+TABLES = ClusterTables(paths={"/": "/"})
+KNOWN = Known(
+    partitions=frozenset(("gpu",)),
+    qos=frozenset(("normal", "high")),
+    accounts=frozenset((("ada", "physics"), ("bob", "physics"), ("cyd", "biology"))),
+    gpu_types=frozenset(("a100",)),
+)
+
+DIFFERS = frozenset((
+    "admin_comment", "association_id", "cluster", "job_id", "step_id", "last_sched_evaluation", "submit_time",
+    "eligible_time", "accrue_time", "start_time", "end_time", "priority", "priority_by_partition",
+    "stdout_expanded",
+    "stderr_expanded", "scheduled_nodes", "state_reason", "hold", "allocating_node", "site_factor",
+    "estimated_start",
+    "preemptable_time", "submit_line",
+))  # fmt: skip
+"""What is one job's own (numbers, times, place in the queue), and the submit line, which REST cannot set."""
+OWN_FLAGS = frozenset(
+    (
+        "BACKFILL_ATTEMPTED",
+        "SCHEDULING_ATTEMPTED",
+        "JOB_WAS_RUNNING",
+        "DEPENDENT",
+        "JOB_ACCRUE_TIME_RESET",
+        "JOB_IMPLICIT_MAX_NODES",
+    )
+)
+"""What the scheduler notes of its own work."""
+
+
+def leave_federation(cluster: str = GAMMA) -> None:
+    """Take a cluster out of the federation, if it is in it, and wait until its controller knows."""
+    if "Federation" in command(cluster, "scontrol", "show", "federation"):
+        command(cluster, "sacctmgr", "-i", "modify", "federation", "fed", "set", f"clusters-={cluster}")
+    until(lambda: "Federation" not in command(cluster, "scontrol", "show", "federation"), 30)
+
+
+def until(true: Callable[[], bool], seconds: float, what: str = "it") -> None:
+    """Wait."""
+    deadline = time.monotonic() + seconds
+    while not true():
+        if time.monotonic() > deadline:
+            raise AssertionError(f"{what} did not come true within {seconds:g} s")
+        time.sleep(0.3)
+
+
+@cache
+def ports() -> dict[ClusterName, TransferPort]:
+    """The ways of moving, as root; `close_ports` closes them."""
+    return {
+        name: SlurmTransfers(
+            name,
+            slurm_conf=slurm_conf(name),
+            our_uid=os.geteuid(),
+            url=rest_url(name),
+            state_dir=Path(STATE, name),
+        )
+        for name in PLAIN
+    }
+
+
+def close_ports() -> None:
+    """Let go of their connections."""
+    for way in ports().values():
+        way.close()
+    ports.cache_clear()
+
+
+def as_owner(user: str, folder: str, argv: Sequence[str], env: Mapping[str, str]) -> str:
+    """Run a command as an owner with exactly this environment."""
+    whole = {"PATH": os.environ["PATH"], **env}
+    ran = subprocess.run(
+        list(argv), user=user, group=user, extra_groups=(), cwd=folder, env=whole, capture_output=True, text=True,
+        check=False,
+    )  # fmt: skip
+    if ran.returncode:
+        raise AssertionError(f"{argv} failed: {ran.stderr}")
+    return ran.stdout
+
+
+@dataclass(frozen=True)
+class Odd:
+    """One sbatch call."""
+
+    options: Sequence[str] = ()
+    script: str = "#!/bin/bash\nsleep 1\n"
+    name: str = "job.sh"
+    arguments: Sequence[str] = ()
+    env: Mapping[str, str] = field(default_factory=dict)
+    user: str = "ada"
+
+    def submit(self, cluster: str, *more: str) -> int:
+        """Submit it at a cluster, with the same environment whichever that is; the job's number."""
+        home = f"/home/{self.user}"
+        path = Path(home, self.name)
+        if not path.exists() or path.read_text() != self.script:
+            path.write_text(self.script)
+            path.chmod(0o755)
+        env = {"SLURM_CONF": slurm_conf(cluster), **self.env}
+        words = ["sbatch", "--parsable", *more, *self.options, self.name, *self.arguments]
+        return int(as_owner(self.user, home, words, env).strip())
+
+
+def twin_of(odd: Odd) -> int:
+    """The same call at gamma, never moved."""
+    return odd.submit(GAMMA)
+
+
+def record(cluster: str, job: int) -> dict[str, Any]:
+    """What slurmctld shows of a job, with its --exclusive."""
+    shown: dict[str, Any] = json.loads(command(cluster, "scontrol", "show", "job", str(job), "--json"))["jobs"][0]
+    older = json.loads(command(cluster, "scontrol", "show", "job", str(job), "--json=v0.0.42"))["jobs"][0]
+    shown["shared"] = older.get("shared", [])
+    shown["flags"] = sorted(set(shown["flags"]) - OWN_FLAGS)
+    if shown["max_nodes"]["number"] == shown["tasks"]["number"]:
+        # Until it has looked at a job, the scheduler notes that no more nodes than tasks are of use.
+        shown["max_nodes"] = shown["max_nodes"] | {"number": 0}
+    return shown
+
+
+def state_files(cluster: str, job: int) -> tuple[bytes, list[bytes]]:
+    """The script and the environment that slurmctld would hand to the node."""
+    folder = Path(STATE, cluster, f"hash.{job % 10}", f"job.{job}")
+    environment = (folder / "environment").read_bytes()[4:].split(b"\0")
+    return (folder / "script").read_bytes(), [one for one in environment if not one.startswith(b"SLURM_CONF=")]
+
+
+def differences(cluster: str, moved: int, twin: int) -> dict[str, tuple[Any, Any]]:
+    """Every field in which a moved job and a twin that was submitted there differ."""
+    one, other = record(cluster, moved), record(cluster, twin)
+    own = (str(moved), str(twin))
+    found = {
+        name: (one.get(name), other.get(name))
+        for name in sorted(one.keys() | other.keys())
+        if name not in DIFFERS and one.get(name) != other.get(name)
+    }
+    texts = {name for name, (a, b) in found.items() if str(a).replace(*own) == str(b)}
+    found = {name: pair for name, pair in found.items() if name not in texts}
+    (script, environment), (its_script, its_environment) = state_files(cluster, moved), state_files(cluster, twin)
+    if script != its_script:
+        found["script"] = (script, its_script)
+    if environment != its_environment:
+        found["environment"] = (environment, its_environment)
+    return found
+
+
+class Move:
+    """A move carried on by hand, from one cluster to the other."""
+
+    def __init__(self, job: int, source: ClusterName = DELTA, to: ClusterName = GAMMA, **more: Any) -> None:
+        now = datetime.now(UTC)
+        self.ports = more.pop("ports", None) or ports()
+        self.patience = more.pop("patience", Patience(confirm_s=2))
+        self.move = Transfer(job=JobKey(source, job), to=to, began=now, phase_since=now, **more)
+        self.written: list[Transfer] = []
+
+    def _write(self, move: Transfer) -> None:
+        self.move = move
+        self.written.append(move)
+
+    def _translate(self, image: JobImage, to: ClusterName) -> JobImage:
+        return translate(image, to, TABLES, KNOWN)
+
+    def carry_on(self) -> None:
+        """One cycle's worth."""
+        mover = Mover(
+            self.ports, write=self._write, translate=self._translate, clock=lambda: datetime.now(UTC),
+            patience=self.patience, defer_s=900,
+        )  # fmt: skip
+        mover.advance(self.move)
+
+    def to_its_end(self, seconds: float = 60) -> Transfer:
+        """Carry on until nothing is left to do."""
+
+        def over() -> bool:
+            if self.move.phase.open:
+                self.carry_on()
+            return not self.move.phase.open
+
+        until(over, seconds, f"the move {self.move.job} ({self.move.phase})")
+        return self.move
+
+
+def fill(cluster: str, nodes: int, gpus: int) -> list[int]:
+    """Occupy every GPU for an hour; the jobs' numbers."""
+    jobs = [
+        int(command(cluster, "sbatch", "--parsable", "-D/tmp", "-o/dev/null", "-N1", "--exclusive",
+                    f"--gres=gpu:{gpus}",
+                    "-t120", "--wrap=sleep 3600", user="bob"))
+        for _ in range(nodes)
+    ]  # fmt: skip
+    shown = "squeue", "--noheader", "--states=RUNNING", "--user=bob", "--format=%A"
+    until(lambda: set(map(str, jobs)) <= set(command(cluster, *shown).split()), 60, f"filling {cluster}")
+    return jobs
+
+
+def cancel_all(cluster: str, users: Sequence[str] = ("ada", "bob", "cyd")) -> None:
+    """Leave nothing of these users behind."""
+    for user in users:
+        command(cluster, "scancel", f"--user={user}", check=False)
+    shown = "squeue", "--noheader", f"--user={','.join(users)}"
+    until(lambda: not command(cluster, *shown).strip(), 60, f"emptying {cluster}")

@@ -1,0 +1,88 @@
+"""Where a job is submitted, and where it is now."""
+
+from __future__ import annotations
+
+import json
+import stat
+import subprocess
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from slurm_evo.model import ClusterName, JobKey
+from slurm_evo.store import Journal, TransferRecord
+from slurm_evo_daemon.route import Answered, choose
+
+AT = datetime(2026, 3, 2, 12, tzinfo=UTC)
+
+
+def answered(cluster: str, start: str | None) -> Answered:
+    """What a cluster says."""
+    return Answered(cluster, f"/{cluster}", None if start is None else datetime.fromisoformat(start), "")
+
+
+def test_the_earliest_start_wins_and_the_first_of_equals() -> None:
+    late, early, same = "2026-03-02T13:00:00", "2026-03-02T12:00:00", "2026-03-02T12:00:00"
+    found = choose([answered("a", late), answered("b", early), answered("c", same), answered("d", None)])
+    assert found is not None
+    assert found.cluster == "b"
+    assert choose([answered("a", None)]) is None
+
+
+SBATCH = """#!/bin/sh
+case "$1" in
+--test-only)
+  case "$SLURM_CONF" in
+    *near*) echo "sbatch: Job 1 to start at 2026-03-02T12:00:00 a using 1 processors" >&2 ;;
+    *) echo "sbatch: Job 1 to start at 2026-03-03T12:00:00 a using 1 processors" >&2 ;;
+  esac ;;
+*) printf '%s|' "$SLURM_CONF" "$@" ;;
+esac
+"""
+
+
+def slurm_evo(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """The command as a process, with an sbatch that knows two clusters."""
+    sbatch = folder / "sbatch"
+    sbatch.write_text(SBATCH)
+    sbatch.chmod(sbatch.stat().st_mode | stat.S_IXUSR)
+    config = folder / "slurm-evo.toml"
+    config.write_text(
+        f'[store]\nstate_dir = "{folder}"\n'
+        + "".join(
+            f'[[clusters]]\nname = "{name}"\nway = "command"\nslurm_conf = "/{name}"\n' for name in ("far", "near")
+        )
+    )
+    env = {"PATH": f"{folder}:/usr/bin:/bin", "SLURM_EVO_CONFIG": str(config), "PYTHONPATH": ":".join(sys.path)}
+    argv = [sys.executable, "-m", "slurm_evo_daemon", *words]
+    return subprocess.run(argv, env=env, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
+
+
+def test_submit_passes_sbatchs_arguments_on_unchanged(tmp_path: Path) -> None:
+    ran = slurm_evo(tmp_path, "submit", "-N2", "--gpus=2", "train.sh", "--epochs", "3", "a b")
+    assert ran.stdout == "/near|-N2|--gpus=2|train.sh|--epochs|3|a b|"
+    assert "near, expected start 2026-03-02 12:00:00" in ran.stderr
+    own = slurm_evo(tmp_path, "submit", "-M", "far", "train.sh")
+    assert own.stdout.endswith("|-M|far|train.sh|")
+
+
+@pytest.mark.parametrize("name", ["far:7", "near:7", "7"])
+def test_where_follows_a_job_over_its_moves(tmp_path: Path, name: str) -> None:
+    far, near = ClusterName("far"), ClusterName("near")
+    with Journal.open(f"sqlite:///{tmp_path}/journal.sqlite") as journal:
+        lease = journal.acquire("test", now=AT, length_s=60)
+        assert lease is not None
+        record = TransferRecord(
+            job=JobKey(far, 7), to=near, copy=7, phase="done", closed=True, began=AT, phase_since=AT, fields="",
+            image=None, site_factor=0, why="starts earlier",
+        )  # fmt: skip
+        journal.write_transfer(record, lease=lease, now=AT)
+    told = json.loads(slurm_evo(tmp_path, "where", name, "--json").stdout)
+    assert told["now"] == "near:7"
+    assert [(move["job"], move["to"], move["why"]) for move in told["moves"]] == [
+        ("far:7", "near", "starts earlier")
+    ]
+    unknown = slurm_evo(tmp_path, "where", "far:8")
+    assert (unknown.returncode, "where it was submitted" in unknown.stdout) == (1, True)
