@@ -29,7 +29,11 @@ class Arrival:
 
 @dataclass(slots=True)
 class Arrivals:
-    """The jobs submitted while the daemon watched, of the last day."""
+    """The federated jobs submitted while the daemon watched, of the last day.
+
+    Others are moved when they can start, and again when that was wrong: keeping places free for those to come
+    cost more than it saved.
+    """
 
     _first: datetime | None = None
     _seen: dict[JobKey, FleetJob] = field(default_factory=dict)
@@ -41,7 +45,7 @@ class Arrivals:
         since = max(self._first, view.now - HISTORY)
         self._seen = {key: job for key, job in self._seen.items() if job.job.submitted >= since}
         for key, job in view.jobs.items():
-            if key not in self._seen and job.job.submitted >= since:
+            if key not in self._seen and job.job.federated and job.job.submitted >= since:
                 self._seen[key] = job
 
     def drawn(self, now: datetime, rng: np.random.Generator, after: int = 0) -> tuple[Arrival, ...]:

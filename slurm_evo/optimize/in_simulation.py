@@ -52,7 +52,8 @@ class LayerOneInReplay:
     samples: int = 2
     """Futures besides the expected one."""
     foresees_s: float = 1800.0
-    """Jobs expected to come within this time are among the futures; 0: none."""
+    """Jobs expected to come within this time are among the futures; 0: none. Without federation there are none: a
+    place kept free for them costs more, as measured, than moving on does."""
     care: Care = field(default_factory=Care)
     changed: int = 0
     """Sets of clusters changed so far."""
@@ -164,7 +165,7 @@ class LayerOneInReplay:
         jobs, rng = self.jobs, self._rng
         first = int(np.searchsorted(jobs.submit, seen.now - HISTORY_S))
         last = int(np.searchsorted(jobs.submit, seen.now, side="right"))
-        if self.policy is None or last == first or not self.foresees_s:
+        if self.policy is None or last == first or not self.foresees_s or not self.federated:
             return None
         # A history that has only just begun says little about a rate.
         span = min(HISTORY_S, max(seen.now - int(jobs.submit[0]), HISTORY_S // 8))
