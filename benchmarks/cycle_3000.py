@@ -98,9 +98,8 @@ def _decide_once(steered: Steered) -> Any:
     view = observe(steered.ports, utc_now())
     known = steered.journal.jobs()
     policy = Policy.default()
-    return decide(
-        view, known, steered.settings, policy, steered.around.times, rng=steered.around.rng, stopwatch=time.monotonic
-    )
+    around, settings = steered.around, steered.settings
+    return decide(view, known, settings, policy, around.times, rng=around.rng, stopwatch=time.monotonic)
 
 
 def _least(steered: Steered) -> int:

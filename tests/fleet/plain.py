@@ -64,7 +64,8 @@ OWN_FLAGS = frozenset(
 def leave_federation(cluster: str = GAMMA) -> None:
     """Take a cluster out of the federation, if it is in it, and wait until its controller knows."""
     if "Federation" in command(cluster, "scontrol", "show", "federation"):
-        command(cluster, "sacctmgr", "-i", "modify", "federation", "fed", "set", f"clusters-={cluster}", check=False)
+        change = ("sacctmgr", "-i", "modify", "federation", "fed", "set", f"clusters-={cluster}")
+        command(cluster, *change, check=False)
     until(lambda: "Federation" not in command(cluster, "scontrol", "show", "federation"), 90, f"{cluster} left")
 
 
