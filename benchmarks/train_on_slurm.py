@@ -28,8 +28,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), *(str(ROOT / place) for place in ("daemon", "tests/fleet", "tests/contract"))]
 
-from daemon_process import DaemonProcess
-from real_world import MEMBERS, OPERATOR, command
+from daemon_process import WAY, DaemonProcess
+from real_world import MEMBERS, OPERATOR, command, slurm_conf
 
 HABITS = (("debug", 3, 8), ("eval", 10, 25), ("train", 40, 90), ("sweep", 15, 60))
 """Name of a job, and between how many seconds it runs."""
@@ -100,7 +100,7 @@ def train(daemon: DaemonProcess, out: Path, minutes: float, workers: int) -> dic
         argv = [
             *(sys.executable, "-m", "slurm_evo_training", "train", "--from-slurmdbd", "--days", "1", "--json"),
             *("--scheduler", "easy", "--dask", SCHEDULER, "--minutes", str(minutes)),
-            *("--out", str(out), "--config", str(daemon.config)),
+            *("--out", str(out), "--config", str(federation(daemon.folder))),
         ]
         process = subprocess.Popen(
             argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, **ENVIRONMENT}
@@ -114,6 +114,16 @@ def train(daemon: DaemonProcess, out: Path, minutes: float, workers: int) -> dic
     if process.returncode:
         raise SystemExit(f"train ended with {process.returncode}")
     return {**json.loads(told), "workers": dict(line.split("|") for line in states.splitlines())}
+
+
+def federation(folder: Path) -> Path:
+    """A configuration of the three clusters that the jobs could run on, and of the policy in force."""
+    clusters = "".join(
+        f'[[clusters]]\nname = "{name}"\nway = "{WAY}"\nslurm_conf = "{slurm_conf(name)}"\n' for name in MEMBERS
+    )
+    file = folder / "federation.toml"
+    file.write_text(f'[store]\nstate_dir = "{folder}"\n{FIRST_IN_FIRST_OUT}{clusters}')
+    return file
 
 
 def factors(jobs: list[int]) -> dict[int, int]:
@@ -176,7 +186,7 @@ def promote(daemon: DaemonProcess, front: Path, waiting: int, random_: random.Ra
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=660, help="of submissions")
-    parser.add_argument("--a-second", type=float, default=1.0, help="submissions")
+    parser.add_argument("--a-second", type=float, default=1.4, help="submissions")
     parser.add_argument("--minutes", type=float, default=2.0, help="of evolution")
     parser.add_argument("--workers", type=int, default=3)
     parser.add_argument("--waiting", type=int, default=40)
