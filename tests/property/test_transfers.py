@@ -149,6 +149,7 @@ def check(world: World) -> None:
         assert job.started is None or job.ending == "CANCELLED"
         assert not records
         return
+    assert job.started is None or not world.held, "it ran although its owner held it"
     if job.started is None:
         assert len(records) == 1, records
         assert records[0].nice == world.nice

@@ -140,7 +140,7 @@ class SimulatedTransfers:
 
         return self._ask(ask)
 
-    def release(self, copy: int, of: JobKey, *, site_factor: int) -> Replied:
+    def release(self, copy: int, of: JobKey, *, site_factor: int, held: bool = False) -> Replied:
         """See TransferPort."""
 
         def ask() -> None:
@@ -149,7 +149,8 @@ class SimulatedTransfers:
                 raise ClusterRefused(self._name, "Invalid job id specified")
             self._mark(copy, FROM, of)
             nice = record.nice
-            self._fleet.release(self._name, copy)
+            if not held:
+                self._fleet.release(self._name, copy)
             self._fleet.update(self._name, copy, nice=nice, site_factor=site_factor)
 
         return self._ask(ask)

@@ -136,7 +136,8 @@ class Mover:
                 return port.cancel(move.copy or move.job.id, None)
         if ask is Ask.SUBMIT:
             return port.submit(JobImage.from_json(move.image or {}))
-        return port.release(move.copy or move.job.id, move.job, site_factor=move.site_factor)
+        held = ask is Ask.HAND_OVER_HELD
+        return port.release(move.copy or move.job.id, move.job, site_factor=move.site_factor, held=held)
 
 
 def _goes_on(step: Step) -> bool:

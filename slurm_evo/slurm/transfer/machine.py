@@ -129,6 +129,8 @@ class Ask(StrEnum):
     SUBMIT = "submit"
     CANCEL_ORIGINAL = "cancel_original"
     RELEASE = "release"
+    HAND_OVER_HELD = "hand_over_held"
+    """Give the copy its final mark and leave it held: its owner held the original as it was cancelled."""
     CANCEL_COPY = "cancel_copy"
     RESTORE = "restore"
 
@@ -172,15 +174,15 @@ def next_step(move: Transfer, seen: Seen, patience: Patience) -> Step:
         # Somebody released the copy and it runs: now it counts, and the original must not run as well.
         move = move.to_phase(Phase.CANCEL, seen.now, copy=started.id)
     if move.phase is Phase.RELEASE:
-        return _release(move, seen.copies, seen.now)
+        return _release(move, seen.original, seen.copies, seen.now)
     if move.phase is Phase.CANCEL and seen.original.life is Life.ENDED and seen.original.cancelled_by_us:
-        return _release(move.to_phase(Phase.RELEASE, seen.now), seen.copies, seen.now)
+        return _release(move.to_phase(Phase.RELEASE, seen.now), seen.original, seen.copies, seen.now)
     if move.phase in (Phase.WITHDRAW, Phase.RESTORE) and seen.original.life is Life.ENDED:
         # A cancellation of ours that seemed to fail can come through late.
         if seen.original.cancelled_by_us is None:
             return Step(move, note="waiting for accounting to tell who cancelled the original")
         if seen.original.cancelled_by_us and move.image is not None:
-            return _release(move.to_phase(Phase.RELEASE, seen.now), seen.copies, seen.now)
+            return _release(move.to_phase(Phase.RELEASE, seen.now), seen.original, seen.copies, seen.now)
     return _BY_PHASE[move.phase](move, seen.original, alive, seen.now, patience)
 
 
@@ -247,12 +249,14 @@ def _cancel(move: Transfer, original: Original, alive: list[Copy], now: datetime
     return _back(move, now, "its owner cancelled it")
 
 
-def _release(move: Transfer, copies: tuple[Copy, ...], now: datetime) -> Step:
+def _release(move: Transfer, original: Original, copies: tuple[Copy, ...], now: datetime) -> Step:
     if any(copy.final or copy.life is Life.STARTED for copy in copies):
         return Step(move.to_phase(Phase.DONE, now, image=None), note=f"it waits at {move.to}")
     held = next((copy for copy in copies if copy.life is Life.WAITING), None)
     if held is not None:
-        return Step(replace(move, copy=held.id), Ask.RELEASE)
+        # A hold between our last look and our cancellation shows on the cancelled job.
+        ask = Ask.RELEASE if original.hold is Hold.NONE else Ask.HAND_OVER_HELD
+        return Step(replace(move, copy=held.id), ask)
     if copies:
         why = f"it was cancelled at {move.to}"
         return Step(move.to_phase(Phase.DONE, now, image=None, why=why), note=why)

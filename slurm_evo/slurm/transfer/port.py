@@ -73,8 +73,15 @@ class TransferPort(Protocol):
         """Cancel the job if it still waits; marked with where it went."""
         ...
 
-    def release(self, copy: int, of: JobKey, *, site_factor: int) -> Replied:
-        """Release a copy with its final mark, its own Nice (Slurm resets it) and a SiteFactor, in one update."""
+    def release(self, copy: int, of: JobKey, *, site_factor: int, held: bool = False) -> Replied:
+        """Release a copy with its final mark, its own Nice (Slurm resets it) and a SiteFactor, in one update.
+
+        Args:
+            copy: its number here.
+            of: the original.
+            site_factor: what it gets.
+            held: all but the release: it stays held by its owner.
+        """
         ...
 
     def close(self) -> None:

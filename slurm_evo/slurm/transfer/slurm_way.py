@@ -297,7 +297,7 @@ class SlurmTransfers:
             return Replied(Answer.UNKNOWN, failure.message)
         return self._post("job/submit", {"job": described})
 
-    def release(self, copy: int, of: JobKey, *, site_factor: int) -> Replied:
+    def release(self, copy: int, of: JobKey, *, site_factor: int, held: bool = False) -> Replied:
         """See TransferPort."""
         try:
             record = self._record(copy)
@@ -308,8 +308,8 @@ class SlurmTransfers:
         comment = str(record.get("admin_comment") or "")
         return self._post(
             f"job/{copy}",
-            {
-                "hold": False,
+            ({} if held else {"hold": False})
+            | {
                 "nice": int(record.get("nice") or 0),
                 "site_factor": _SITE_FACTOR_OFFSET + site_factor,
                 "admin_comment": marked(comment, FROM, of),
