@@ -22,6 +22,8 @@ from slurm_evo.model import ClusterName, ConfigError
 SEARCHED = (Path("/etc/slurm-evo/slurm-evo.toml"),)
 """Where the file is looked for when none is named."""
 PREFIX = "SLURM_EVO_"
+SLURM_COMMANDS = ("sacct", "sacctmgr", "sbatch", "scancel", "scontrol", "sprio", "squeue")
+"""What slurm-evo runs of a cluster's own commands."""
 
 Seconds = Annotated[float, Field(ge=0)]
 Weight = Annotated[float, Field(ge=0)]
@@ -255,6 +257,8 @@ class ClusterSettings(_Topic):
     way: Literal["pyslurm", "command", "rest", "simulated"] = "pyslurm"
     slurm_conf: Path = Path("/etc/slurm/slurm.conf")
     """For pyslurm and command: that cluster's slurm.conf; it chooses the cluster."""
+    commands: Path | None = None
+    """The folder of that cluster's own Slurm commands, where it has another Slurm than those on PATH."""
     url: str = ""
     """For rest: where slurmrestd listens."""
     token_file: Path | None = None
@@ -279,6 +283,19 @@ class ClusterSettings(_Topic):
     def _cluster_name(cls, value: str) -> str:
         if not re.fullmatch(r"[a-z0-9_.-]{1,40}", value):
             raise ValueError("a ClusterName has 1 to 40 lower-case letters, digits, '-', '_' or '.'")
+        return value
+
+    @field_validator("commands")
+    @classmethod
+    def _commands_are_there(cls, value: Path | None) -> Path | None:
+        # Where one is missing, that of PATH would be run instead, which may be of the wrong version.
+        if value is None:
+            return value
+        if not value.is_absolute():
+            raise ValueError(f"{value} is no absolute path")
+        missing = [name for name in SLURM_COMMANDS if not (value / name).exists()]
+        if missing:
+            raise ValueError(f"{value} has no {missing[0]}; it must hold {', '.join(SLURM_COMMANDS)}")
         return value
 
     @model_validator(mode="after")

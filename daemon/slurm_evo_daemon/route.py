@@ -25,6 +25,8 @@ class Answered:
 
     cluster: str
     slurm_conf: str
+    sbatch: str
+    """The cluster's own, or the one on PATH, which stays as it is: sbatch gives it to the job."""
     start: datetime | None
     """When it would start there; None if it would not be taken."""
     words: str
@@ -43,7 +45,7 @@ def route(settings: Settings, arguments: Sequence[str]) -> int:
     if not clusters:
         raise ConfigError("clusters: submit needs one with way = 'pyslurm' or 'command'")
     if any(_OWN_CHOICE.match(word) for word in arguments):
-        return _sbatch(arguments, os.environ, None)
+        return _sbatch("sbatch", arguments, os.environ, None)
     answers, script = _ask(clusters, arguments)
     best = choose(answers)
     if best is None:
@@ -51,7 +53,7 @@ def route(settings: Settings, arguments: Sequence[str]) -> int:
             sys.stderr.write(f"{answer.cluster}: {answer.words}\n")
         return 1
     sys.stderr.write(f"slurm-evo: {best.cluster}, expected start {best.start:%Y-%m-%d %H:%M:%S}\n")
-    return _sbatch(arguments, {**os.environ, "SLURM_CONF": best.slurm_conf}, script)
+    return _sbatch(best.sbatch, arguments, {**os.environ, "SLURM_CONF": best.slurm_conf}, script)
 
 
 def choose(answers: Sequence[Answered]) -> Answered | None:
@@ -72,25 +74,25 @@ def _ask(clusters: Sequence[ClusterSettings], arguments: Sequence[str]) -> tuple
 
 def _test(cluster: ClusterSettings, arguments: Sequence[str], script: bytes) -> Answered:
     conf = str(cluster.slurm_conf)
+    sbatch = "sbatch" if cluster.commands is None else str(cluster.commands / "sbatch")
     env = {**os.environ, "SLURM_CONF": conf, "SLURM_TIME_FORMAT": "standard"}
     try:
         ran = subprocess.run(
-            ["sbatch", "--test-only", *arguments],  # noqa: S607  the user's own sbatch, wherever it is
+            [sbatch, "--test-only", *arguments],
             env=env, input=script, capture_output=True, check=False, timeout=cluster.timeout_s,
         )  # fmt: skip
     except (OSError, subprocess.TimeoutExpired) as failure:
-        return Answered(cluster.name, conf, None, str(failure))
+        return Answered(cluster.name, conf, sbatch, None, str(failure))
     words = (ran.stderr + ran.stdout).decode("utf-8", "replace").strip()
     told = _START.search(words)
     start = datetime.fromisoformat(told[1]) if told and ran.returncode == 0 else None
-    return Answered(cluster.name, conf, start, words)
+    return Answered(cluster.name, conf, sbatch, start, words)
 
 
-def _sbatch(arguments: Sequence[str], env: Mapping[str, str], script: bytes | None) -> int:
+def _sbatch(sbatch: str, arguments: Sequence[str], env: Mapping[str, str], script: bytes | None) -> int:
     if script is not None:
-        argv = ["sbatch", *arguments]
-        return subprocess.run(argv, env=dict(env), input=script, check=False).returncode
+        return subprocess.run([sbatch, *arguments], env=dict(env), input=script, check=False).returncode
     try:
-        os.execvpe("sbatch", ["sbatch", *arguments], dict(env))  # noqa: S606, S607  as if the user had typed it
+        os.execvpe(sbatch, [sbatch, *arguments], dict(env))  # noqa: S606  as if the user had typed it
     except OSError as failure:
         raise ConfigError(f"sbatch could not be started: {failure.strerror}") from failure

@@ -12,6 +12,7 @@ from pathlib import Path
 from slurm_evo.config import Settings
 from slurm_evo.model import ClusterName, ClusterUnreachable, ConfigError, TraceError
 from slurm_evo.slurm.connect import connect
+from slurm_evo.slurm.runner import slurm_environment
 from slurm_evo.trace import Trace, read
 from slurm_evo.trace.capacity import Capacity, of_views
 from slurm_evo.trace.sacct_text import ASK
@@ -46,7 +47,8 @@ def ask(settings: Settings, *, days: float, runner: Run = run) -> list[Trace]:
     found = []
     for cluster in settings.clusters:
         command = [*ASK.split(), "-M", cluster.name, "-S", f"now-{round(days * 24)}hours"]
-        environment = {**os.environ, "SLURM_CONF": str(cluster.slurm_conf), "TZ": "UTC"}
+        own = slurm_environment(str(cluster.slurm_conf), cluster.commands)
+        environment = {**os.environ, "PATH": own["PATH"], "SLURM_CONF": own["SLURM_CONF"], "TZ": "UTC"}
         try:
             text = runner(command, environment)
         except (OSError, subprocess.SubprocessError) as failure:

@@ -75,8 +75,9 @@ def _admin_level(cluster: ClusterSettings) -> str | None:
     if cluster.way == "rest":
         return None
     argv = ("sacctmgr", "-nP", "--readonly", "show", "user", getpass.getuser(), "format=adminlevel")
+    env = slurm_environment(str(cluster.slurm_conf), cluster.commands)
     try:
-        ran = run_process(argv, env=slurm_environment(str(cluster.slurm_conf)), timeout_s=cluster.timeout_s)
+        ran = run_process(argv, env=env, timeout_s=cluster.timeout_s)
     except (OSError, subprocess.TimeoutExpired):
         return None
     if ran.returncode:

@@ -54,7 +54,7 @@ def install_plugins(
     if known is None and slurm_conf is None:
         raise ConfigError(f"the cluster {cluster} is not configured: name its --slurm-conf")
     conf = slurm_conf or (known.slurm_conf if known else Path())
-    facts = controller_facts(conf)
+    facts = controller_facts(conf, known.commands if known else None)
     site = plugins.Site(
         cluster=cluster,
         slurm_conf=conf,

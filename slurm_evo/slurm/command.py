@@ -10,6 +10,7 @@ import json
 import subprocess
 from collections.abc import Callable, Sequence
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 from slurm_evo.model import (
@@ -52,6 +53,7 @@ class CommandPort:
     Args:
         name: the cluster's ClusterName.
         slurm_conf: path of its slurm.conf, which tells the commands whom to ask.
+        commands: the folder of its own commands; None: those on PATH.
         run: how commands are run.
         clock: aware UTC.
         timeout_s: how long one command may take before it is killed.
@@ -62,6 +64,7 @@ class CommandPort:
         name: ClusterName,
         *,
         slurm_conf: str,
+        commands: Path | None = None,
         run: Runner = run_process,
         clock: Callable[[], datetime] = utc_now,
         timeout_s: float = 30.0,
@@ -71,7 +74,7 @@ class CommandPort:
         self._run = run
         self._clock = clock
         self._timeout_s = timeout_s
-        self._env = slurm_environment(slurm_conf)
+        self._env = slurm_environment(slurm_conf, commands)
         self._limits = LimitsCache(self._ask_limits, clock)
 
     @property

@@ -52,6 +52,7 @@ def _transfers(cluster: ClusterSettings, given: ClusterTransferSettings) -> Tran
     return SlurmTransfers(
         ClusterName(cluster.name),
         slurm_conf=str(cluster.slurm_conf),
+        commands=cluster.commands,
         our_uid=os.geteuid(),
         url=given.url,
         slurm_user=given.slurm_user,
@@ -67,11 +68,15 @@ def _real(cluster: ClusterSettings) -> ClusterPort:
     if cluster.way == "pyslurm":
         from slurm_evo.slurm.pyslurm_port import PyslurmPort
 
-        return PyslurmPort(name, slurm_conf=str(cluster.slurm_conf), timeout_s=cluster.timeout_s)
+        return PyslurmPort(
+            name, slurm_conf=str(cluster.slurm_conf), commands=cluster.commands, timeout_s=cluster.timeout_s
+        )
     if cluster.way == "command":
         from slurm_evo.slurm.command import CommandPort
 
-        return CommandPort(name, slurm_conf=str(cluster.slurm_conf), timeout_s=cluster.timeout_s)
+        return CommandPort(
+            name, slurm_conf=str(cluster.slurm_conf), commands=cluster.commands, timeout_s=cluster.timeout_s
+        )
     from slurm_evo.slurm.rest import RestPort
 
     if cluster.token_file is None:

@@ -61,7 +61,7 @@ class Controller:
     """Of SlurmUser."""
 
 
-def controller_facts(slurm_conf: Path) -> Controller:
+def controller_facts(slurm_conf: Path, commands: Path | None = None) -> Controller:
     """Ask the controller (scontrol(1), show config).
 
     Raises:
@@ -69,7 +69,7 @@ def controller_facts(slurm_conf: Path) -> Controller:
     """
     argv = ("scontrol", "show", "config")
     try:
-        ran = run_process(argv, env=slurm_environment(str(slurm_conf)), timeout_s=PATIENCE_S)
+        ran = run_process(argv, env=slurm_environment(str(slurm_conf), commands), timeout_s=PATIENCE_S)
     except (OSError, subprocess.TimeoutExpired) as failure:
         raise ConfigError(f"scontrol cannot be asked with {slurm_conf}: {failure}") from failure
     if ran.returncode:

@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 from slurm_evo.model import (
@@ -51,6 +52,7 @@ class PyslurmPort(CommandPort):
     Args:
         name: the cluster's ClusterName.
         slurm_conf: path of its slurm.conf.
+        commands: the folder of its own commands; None: those on PATH.
         worker: the command that starts the worker.
         run: how Slurm's commands are run.
         clock: aware UTC.
@@ -62,12 +64,13 @@ class PyslurmPort(CommandPort):
         name: ClusterName,
         *,
         slurm_conf: str,
+        commands: Path | None = None,
         worker: Sequence[str] = WORKER,
         run: Runner = run_process,
         clock: Callable[[], datetime] = utc_now,
         timeout_s: float = 30.0,
     ) -> None:
-        super().__init__(name, slurm_conf=slurm_conf, run=run, clock=clock, timeout_s=timeout_s)
+        super().__init__(name, slurm_conf=slurm_conf, commands=commands, run=run, clock=clock, timeout_s=timeout_s)
         python_path = {key: os.environ[key] for key in ("PYTHONPATH", "VIRTUAL_ENV") if key in os.environ}
         self._worker = Worker(name, worker, {**slurm_environment(slurm_conf), **python_path}, timeout_s)
 

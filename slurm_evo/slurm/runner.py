@@ -7,6 +7,7 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Protocol
 
 
@@ -59,14 +60,19 @@ def run_process(argv: Sequence[str], *, env: Mapping[str, str], timeout_s: float
     return Ran(done.returncode, done.stdout, done.stderr)
 
 
-def slurm_environment(slurm_conf: str) -> dict[str, str]:
+def slurm_environment(slurm_conf: str, commands: Path | None = None) -> dict[str, str]:
     """A whole environment for Slurm's commands.
 
     Nothing of the caller's SLURM_CLUSTERS, SQUEUE_STATES and the like comes through, which would change
     what the commands print. SLURM_CONF chooses the cluster: ``-M`` would print a header into the JSON.
+
+    Args:
+        slurm_conf: path of the cluster's slurm.conf.
+        commands: the folder of that cluster's own commands, looked into first; None: those on PATH.
     """
+    path = os.environ.get("PATH", os.defpath)
     return {
-        "PATH": os.environ.get("PATH", os.defpath),
+        "PATH": path if commands is None else f"{commands}{os.pathsep}{path}",
         "LC_ALL": "C",
         "TZ": "UTC",
         "SLURM_TIME_FORMAT": "standard",

@@ -151,8 +151,9 @@ def twin_of(odd: Odd) -> int:
 
 def record(cluster: str, job: int) -> dict[str, Any]:
     """What slurmctld shows of a job, with its --exclusive."""
-    shown: dict[str, Any] = json.loads(command(cluster, "scontrol", "show", "job", str(job), "--json"))["jobs"][0]
-    older = json.loads(command(cluster, "scontrol", "show", "job", str(job), "--json=v0.0.42"))["jobs"][0]
+    asked = "squeue", "--local", "--all", "--states=all", f"--jobs={job}"
+    shown: dict[str, Any] = json.loads(command(cluster, *asked, "--json"))["jobs"][0]
+    older = json.loads(command(cluster, *asked, "--json=v0.0.42"))["jobs"][0]
     shown["shared"] = older.get("shared", [])
     shown["flags"] = sorted(set(shown["flags"]) - OWN_FLAGS)
     if shown["max_nodes"]["number"] == shown["tasks"]["number"]:

@@ -37,6 +37,7 @@ def main() -> None:
     up = verbs.add_parser("up", help="start a fleet; builds what is missing")
     up.add_argument("name")
     up.add_argument("--release", choices=RELEASES, default="forky")
+    up.add_argument("--delta", choices=RELEASES, help="another, older release for the cluster delta alone")
     down = verbs.add_parser("down", help="stop a fleet, also one that a crash left behind")
     down.add_argument("name")
     status = verbs.add_parser("status", help="which fleets there are")
@@ -59,7 +60,7 @@ def main() -> None:
             for name in given.release or RELEASES:
                 venv_layer_of(RELEASES[name], root_of(RELEASES[name]))
         case "up":
-            Fleet.up(given.name, given.release)
+            Fleet.up(given.name, given.release, delta=given.delta)
         case "down":
             Fleet(given.name).down()
         case "status":

@@ -19,7 +19,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
-from testbed.inside import REST_PORTS
+from testbed.inside import OLDER_COMMANDS, REST_PORTS
 from testbed.roots import (
     CHECKOUT,
     HERE,
@@ -54,6 +54,15 @@ mount --bind -o ro "$CHECKOUT/slurm-conf" slurm-conf
 mount -t proc proc proc; mount -t sysfs sysfs sys; mount -t tmpfs tmpfs run
 mount --rbind /dev dev; mount -t tmpfs tmpfs dev/shm
 printf '127.0.0.1 localhost mariadb slurmdbd alpha beta gamma delta\n' > etc/hosts
+if [ -n "$OLDER" ]; then
+  mkdir -p /mnt/older/upper /mnt/older/work older var/lib/slurm-evo-site var/spool/slurmd
+  mount -t overlay overlay -o lowerdir="$OLDER",upperdir=/mnt/older/upper,workdir=/mnt/older/work older
+  cp etc/hosts older/etc/hosts
+  for shared in proc sys dev run tmp home scratch etc/slurm var/lib/slurm-evo-site var/spool/slurmd; do
+    mkdir -p older/$shared
+    mount --rbind $shared older/$shared
+  done
+fi
 exec env -i PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LC_ALL=C.UTF-8 \
   chroot . /usr/bin/python3 /testbed/inside.py serve
 """
@@ -90,6 +99,11 @@ class Fleet:
         return str(self._known["slurm"])
 
     @property
+    def delta_version(self) -> str:
+        """Of Slurm on delta."""
+        return str(self._known["delta"])
+
+    @property
     def expected(self) -> bool:
         """Its Slurm is the one this testbed was made for."""
         return bool(self._known["expected"])
@@ -112,20 +126,29 @@ class Fleet:
         return int(children[0]) if children and name.read_text().strip() == "unshare" else None
 
     @classmethod
-    def up(cls, name: str, release: str = "forky", *, seconds: float = 60.0) -> Fleet:
-        """Build what is missing, start the fleet, return when every daemon answers."""
+    def up(cls, name: str, release: str = "forky", *, delta: str | None = None, seconds: float = 60.0) -> Fleet:
+        """Build what is missing, start the fleet, return when every daemon answers.
+
+        Args:
+            name: its name.
+            release: of Debian, for all of it.
+            delta: another, older release for the cluster delta alone.
+            seconds: how long it may take.
+        """
         if os.geteuid() != 0:
             raise SystemExit("testbed: namespaces and chroot need root")
-        if release not in RELEASES:
-            raise SystemExit(f"testbed: no release {release!r}; there are {', '.join(RELEASES)}")
+        unknown = {release, delta or release} - RELEASES.keys()
+        if unknown:
+            raise SystemExit(f"testbed: no release {unknown.pop()!r}; there are {', '.join(RELEASES)}")
         wanted = RELEASES[release]
+        older = root_of(RELEASES[delta]) if delta else None
         root = root_of(wanted)
         layer = venv_layer_of(wanted, root)
         RUNS.mkdir(parents=True, exist_ok=True)
         with locked(RUNS / f".{name}.lock"):
-            return cls(name)._start(wanted, root, layer, seconds)
+            return cls(name)._start(wanted, root, layer, older, seconds)
 
-    def _start(self, wanted: Release, root: Path, layer: Path, seconds: float) -> Fleet:
+    def _start(self, wanted: Release, root: Path, layer: Path, older: Path | None, seconds: float) -> Fleet:
         if self.init is not None:
             raise SystemExit(f"testbed: fleet {self.name} runs already; `down {self.name}` first")
         self.down()
@@ -135,6 +158,7 @@ class Fleet:
         facts = {
             "release": wanted.name,
             "slurm": slurm_version(root),
+            "delta": slurm_version(older or root),
             "expected": expected,
             "pyslurm": has_pyslurm,
         }
@@ -142,6 +166,7 @@ class Fleet:
         env = {
             **os.environ,
             "LAYERS": f"{layer}:{root}",
+            "OLDER": str(older or ""),
             "CHECKOUT": str(CHECKOUT),
             "SCRATCH": str(self.scratch),
             "HERE": str(HERE),
@@ -173,7 +198,8 @@ class Fleet:
             self._keep_logs()
             self.down()
             raise SystemExit(f"testbed: fleet {self.name} did not come up: {found['why']}")
-        say(f"fleet {self.name}: Slurm {self.slurm_version}, up in {found['seconds']} s")
+        mixed = "" if self.delta_version == self.slurm_version else f", on delta {self.delta_version}"
+        say(f"fleet {self.name}: Slurm {self.slurm_version}{mixed}, up in {found['seconds']} s")
 
     def _log(self) -> str:
         return (self.folder / "fleet.log").read_text()[-2000:] or "no answer in time"
@@ -214,6 +240,8 @@ class Fleet:
             "HYPOTHESIS_STORAGE_DIRECTORY": f"/tmp/hypothesis-{user}",
             "SLURM_EVO_FLEET": self.name,
         }
+        if cluster == "delta" and self.delta_version != self.slurm_version:
+            env["PATH"] = f"{OLDER_COMMANDS}:{env['PATH']}"
         if cluster:
             env["SLURM_CONF"] = f"/etc/slurm/{cluster}/slurm.conf"
         for name in ("CI", "SLURM_EVO_REQUIRE_SLURM", "TERM"):

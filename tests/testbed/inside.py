@@ -24,7 +24,20 @@ LOG = Path("/scratch/log")
 TOKENS = Path("/etc/slurm-evo/jwt")
 CLUSTERS = {"alpha": 4, "beta": 2, "gamma": 4, "delta": 2}
 PATIENCE_S = 40
+OLDER = Path("/older")
+"""In a mixed fleet the root of the older release, on which delta runs; elsewhere it is not there."""
+OLDER_COMMANDS = Path("/opt/slurm-older/bin")
+"""Slurm's commands of that release, for everybody."""
+COMMANDS = ("sacct", "sacctmgr", "sbatch", "scancel", "scontrol", "sinfo", "sprio", "squeue")
 REST_PORTS = {name: 6820 + place for place, name in enumerate(CLUSTERS)}
+
+
+def env_of(cluster: str) -> dict[str, str]:
+    """What Slurm's commands need to talk to a cluster: its slurm.conf, and on an older one its own commands."""
+    env = {"SLURM_CONF": str(CONF / cluster / "slurm.conf")}
+    if cluster == "delta" and OLDER.is_dir():
+        env["PATH"] = f"{OLDER_COMMANDS}:{os.environ['PATH']}"
+    return env
 
 
 def services() -> dict[str, tuple[list[str], str, dict[str, str]]]:
@@ -42,14 +55,16 @@ def services() -> dict[str, tuple[list[str], str, dict[str, str]]]:
     }  # fmt: skip
     for cluster, nodes in CLUSTERS.items():
         conf = {"SLURM_CONF": str(CONF / cluster / "slurm.conf")}
+        root = ["chroot", str(OLDER)] if cluster == "delta" and OLDER.is_dir() else []
         # One that is killed in its first minutes has not saved this file and would refuse to start again.
         young = [] if (SITE / cluster / "assoc_usage").exists() else ["-i"]
-        found[f"slurmctld-{cluster}"] = (["slurmctld", "-D", *young], cluster, conf)
+        found[f"slurmctld-{cluster}"] = ([*root, "slurmctld", "-D", *young], cluster, conf)
         for node in range(1, nodes + 1):
-            found[f"slurmd-{cluster}{node}"] = (["slurmd", "-D", "-N", f"{cluster}{node}"], cluster, conf)
+            slurmd = [*root, "slurmd", "-D", "-N", f"{cluster}{node}"]
+            found[f"slurmd-{cluster}{node}"] = (slurmd, cluster, conf)
         listen = f"127.0.0.1:{REST_PORTS[cluster]}"
         found[f"slurmrestd-{cluster}"] = (
-            ["runuser", "-u", "restd", "--", "slurmrestd", "-a", "rest_auth/jwt", listen], cluster,
+            [*root, "runuser", "-u", "restd", "--", "slurmrestd", "-a", "rest_auth/jwt", listen], cluster,
             {**conf, "SLURM_JWT": "daemon"},  # without it the tokens of others are refused
         )  # fmt: skip
     return found
@@ -142,6 +157,13 @@ def prepare() -> None:
         state.mkdir(exist_ok=True)
         os.chown(state, pwd.getpwnam("slurm").pw_uid, -1)
     Path("/scratch").chmod(0o1777)
+    if OLDER.is_dir():
+        OLDER_COMMANDS.mkdir(parents=True)
+        enter = OLDER_COMMANDS.parent / "enter"
+        subprocess.run(["gcc", "-O1", "-o", str(enter), "/testbed/older.c"], check=True)
+        enter.chmod(0o4755)
+        for name in COMMANDS:
+            (OLDER_COMMANDS / name).symlink_to(enter)
 
 
 def bring_up() -> None:
@@ -164,7 +186,7 @@ def bring_up() -> None:
         if name.startswith(("slurmctld", "slurmd-")):
             start(name)
     for cluster, nodes in CLUSTERS.items():
-        conf = {"SLURM_CONF": str(CONF / cluster / "slurm.conf")}
+        conf = env_of(cluster)
         idle = ["sh", "-c", f"test $(sinfo -h -p gpu -N -t idle -o %N | wc -l) = {nodes}"]
         until(f"the nodes of {cluster}", idle, env=conf)
         token = until(
@@ -181,7 +203,7 @@ def bring_up() -> None:
         synced = ["sh", "-c", "test $(scontrol show federation | grep -c 'Synced:Yes') -ge 2"]
         until(f"the federation at {cluster}", synced, env=conf)
     for cluster in CLUSTERS:
-        conf = {"SLURM_CONF": str(CONF / cluster / "slurm.conf")}
+        conf = env_of(cluster)
         until(
             f"the accounts at {cluster}",
             f"runuser -u ada -- sbatch -M {cluster} --test-only --wrap true".split(),

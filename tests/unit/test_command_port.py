@@ -243,6 +243,13 @@ class TestRunningCommands:
     def test_output_that_is_no_utf8_is_kept(self):
         assert self.run(r"import sys; sys.stdout.buffer.write(b'a\xffb')").stdout == "a\N{REPLACEMENT CHARACTER}b"
 
+    def test_a_clusters_own_commands_go_before_those_on_path(self, tmp_path):
+        own = tmp_path / "squeue"
+        own.write_text("#!/bin/sh\necho the older one\n")
+        own.chmod(0o755)
+        ran = run_process(["squeue"], env=slurm_environment("/etc/slurm/slurm.conf", tmp_path), timeout_s=20.0)
+        assert ran == Ran(0, "the older one\n", "")
+
     def test_a_command_that_asks_gets_no_answer(self):
         assert self.run("import sys; print(len(sys.stdin.read()))").stdout == "0\n"
 

@@ -179,6 +179,11 @@ REST = "[[clusters]]\nname='{}'\nway='rest'\nurl='{}'\ntoken_file='/t'\nuser='ev
             "[[clusters]]\nname='a'\nurl='http://h'",
             "url, token_file and user belong to way = 'rest', not 'pyslurm'",
         ),
+        ("[[clusters]]\nname='a'\ncommands='bin'", "clusters.0.commands: bin is no absolute path"),
+        (
+            "[[clusters]]\nname='a'\ncommands='/proc'",
+            "/proc has no sacct; it must hold sacct, sacctmgr, sbatch, scancel, scontrol, sprio, squeue",
+        ),
         ("[[clusters]]\nname='a'\nuser='evo'", "url, token_file and user belong to way = 'rest', not 'pyslurm'"),
     ],
 )

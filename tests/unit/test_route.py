@@ -20,7 +20,7 @@ AT = datetime(2026, 3, 2, 12, tzinfo=UTC)
 
 def answered(cluster: str, start: str | None) -> Answered:
     """What a cluster says."""
-    return Answered(cluster, f"/{cluster}", None if start is None else datetime.fromisoformat(start), "")
+    return Answered(cluster, f"/{cluster}", "sbatch", None if start is None else datetime.fromisoformat(start), "")
 
 
 def test_the_earliest_start_wins_and_the_first_of_equals() -> None:

@@ -152,9 +152,14 @@ def test_signal_and_open_mode_are_read_where_they_were_written() -> None:
     assert wished["open_mode"] == ["TRUNCATE"]
 
 
-def test_a_job_not_submitted_with_sbatch_is_refused() -> None:
+@pytest.mark.parametrize("line", ["", "/opt/bin/sbatch.py job.sh", "sbatcher job.sh"])
+def test_a_job_not_submitted_with_sbatch_is_refused(line: str) -> None:
     with pytest.raises(NotMovable, match="not submitted with sbatch"):
-        image("")
+        image(line)
+
+
+def test_sbatch_may_be_called_by_its_path() -> None:
+    assert image("/opt/slurm-24.11/bin/sbatch job.sh") == image("sbatch job.sh")
 
 
 def test_accounting_alone_serves_simple_jobs_only() -> None:

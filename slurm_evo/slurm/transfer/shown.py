@@ -18,6 +18,7 @@ _ENDED = frozenset((
     "OUT_OF_MEMORY",
 ))  # fmt: skip
 _VARIABLE = re.compile(r"[^=\s]+=")
+_SBATCH = re.compile(r"(/\S*/)?sbatch( |$)")
 
 
 def life_of(record: Mapping[str, Any]) -> Life:
@@ -43,7 +44,7 @@ def image_of(
 
     Args:
         key: its name in the fleet.
-        record: of ``scontrol show job --json``.
+        record: of ``squeue --json``.
         submit_line: as accounting has it.
         state: what the state directory tells (see state_directory.read); None where it cannot be read.
         accounted: ``sacct --env-vars`` without its heading, followed by a NUL and the batch script; used
@@ -54,7 +55,7 @@ def image_of(
     """
     if not record.get("batch_flag"):
         raise NotMovable("it is interactive (srun or salloc)")
-    if not submit_line.startswith("sbatch"):
+    if not _SBATCH.match(submit_line):
         raise NotMovable("it was not submitted with sbatch, so what its record does not show cannot be known")
     command = str(record.get("command") or "")
     if state is not None:

@@ -55,6 +55,7 @@ _SITE_FACTOR_OFFSET = 2**31
 _NUMBER_IS_TAKEN = ("duplicate job id", "invalid job id specified")
 """The answers to a number that is taken, or that this cluster may not give (slurm_errno.h)."""
 _TOKEN_S = 600
+_SQUEUE = ("squeue", "--local", "--all", "--states=all")
 _NO_JOB = ("invalid job id specified",)
 
 
@@ -64,6 +65,7 @@ class SlurmTransfers:
     Args:
         name: the cluster's ClusterName.
         slurm_conf: path of its slurm.conf.
+        commands: the folder of its own commands; None: those on PATH.
         url: its slurmrestd, ``http://HOST:PORT``; empty: nothing can be moved to it.
         slurm_user: whose token submits: SlurmUser of slurm.conf(5).
         token_file: a JWT of that user; None: ``scontrol token`` is asked, which root and SlurmUser may.
@@ -82,6 +84,7 @@ class SlurmTransfers:
         *,
         slurm_conf: str,
         our_uid: int,
+        commands: Path | None = None,
         url: str = "",
         slurm_user: str = "slurm",
         token_file: Path | None = None,
@@ -93,7 +96,7 @@ class SlurmTransfers:
         transport: httpx2.BaseTransport | None = None,
     ) -> None:
         self._name = name
-        self._env = slurm_environment(slurm_conf)
+        self._env = slurm_environment(slurm_conf, commands)
         self._our_uid = our_uid
         self._url = url
         self._slurm_user = slurm_user
@@ -179,7 +182,7 @@ class SlurmTransfers:
             record = self._record(of.id)
             records = [] if record is None else [record]
         else:
-            shown = self._ask("squeue", "--local", "--all", "--states=all", f"--user={image.uid}", "--json")
+            shown = self._ask(*_SQUEUE, f"--user={image.uid}", "--json")
             records = self._decoded(shown)["jobs"]
         found = [copy for record in records if (copy := _copy(of, record, image)) is not None]
         if not found and known is not None:
@@ -199,7 +202,8 @@ class SlurmTransfers:
             raise AnswerUnreadable(self._name, f"an answer was not understood ({failure!r})") from failure
 
     def _record(self, job: int) -> dict[str, Any] | None:
-        ran = self._command("scontrol", "--local", "show", "job", str(job), "--json")
+        # Not scontrol show job: on 24.11 it lists no job, exit code 0, where slurmctld is not reached.
+        ran = self._command(*_SQUEUE, f"--jobs={job}", "--json")
         if ran.returncode and any(sign in ran.stderr.lower() for sign in _NO_JOB):
             return None
         records = self._decoded(self._stdout(ran))["jobs"]
@@ -210,7 +214,7 @@ class SlurmTransfers:
 
     def _shared(self, job: int) -> list[str]:
         """``--exclusive`` and ``--oversubscribe``, which the newest form of a record leaves out."""
-        ran = self._command("scontrol", "--local", "show", "job", str(job), f"--json={LAST_WITH_EXCLUSIVE}")
+        ran = self._command(*_SQUEUE, f"--jobs={job}", f"--json={LAST_WITH_EXCLUSIVE}")
         if ran.returncode:
             return []  # an older Slurm, whose own newest form tells it
         records = self._decoded(ran.stdout)["jobs"]
