@@ -139,6 +139,15 @@ class TransferSettings(_Topic):
     """A step that does not come through for this long ends the move, and the original counts."""
 
 
+class DigestSettings(_Topic):
+    """[digest]: a message to the owners of jobs that were moved between clusters without a federation."""
+
+    command: tuple[str, ...] = ()
+    """A program that takes a mail on its standard input, such as ["/usr/sbin/sendmail", "-t"]. None: no mails."""
+    domain: str = ""
+    """Put behind login names, as in ada@example.org; empty: the login name alone."""
+
+
 class PrioritySettings(_Topic):
     """[priority]: pushing the policy's order as SiteFactors."""
 
@@ -299,6 +308,7 @@ class Settings(_Topic):
     optimizer: OptimizerSettings = OptimizerSettings()
     moves: MoveSettings = MoveSettings()
     transfers: TransferSettings = TransferSettings()
+    digest: DigestSettings = DigestSettings()
     priority: PrioritySettings = PrioritySettings()
     policy: PolicySettings = PolicySettings()
     rules: RulesSettings = RulesSettings()

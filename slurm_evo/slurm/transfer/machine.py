@@ -115,6 +115,8 @@ class Transfer:
     """What the job gets at its destination: its rank and the age that it lost."""
     why: str = ""
     """The reason for the move, later the reason for its end."""
+    owner: str = ""
+    """Login name."""
 
     def to_phase(self, phase: Phase, now: datetime, **changes: Any) -> Transfer:
         """The same move, in another phase."""
