@@ -1,7 +1,7 @@
 """Layer 1 in the loop of a replay, every cycle, as deployed: what it is worth against Slurm's own ways.
 
-Every row runs under the same priority (``--priority``; weight * (wait + 60) / (runtime * gpus) if left out), packing,
-EASY backfill and knowledge of running times (estimates with a log-normal error, sigma 0.8). Cases:
+Every row runs under the same priority (``--priority``; if left out, weight * (wait + 60) / (runtime * gpus)),
+packing, EASY backfill and knowledge of running times (estimates with a log-normal error, sigma 0.8). Cases:
 
 * philly-5, philly-4: Microsoft's log, 2017-10-02 to 10-30, eleven clusters with a fifth or a quarter of the
   nodes. With ``--plain`` the clusters form no federation: a move costs 30 s, a job moves once in 10 minutes.
@@ -314,7 +314,9 @@ def main() -> None:
     rows = []
     with ProcessPoolExecutor(args.workers) as pool:
         jobs = [
-            pool.submit(one, name, args.data, args.since, args.days, seed, way, args.plain, args.priority, args.set)
+            pool.submit(
+                one, name, args.data, args.since, args.days, seed, way, args.plain, args.priority, args.set
+            )
             for name in args.cases
             for seed in args.seeds
             for way in ways

@@ -80,7 +80,7 @@ class LayerOneInReplay:
             free_gpus=gpus,
             free_cpus=np.full(len(gpus), FOREVER, dtype=np.int64),
             clusters=len(sizes),
-            speed=np.array(self.shape.speed) if self.shape.speed else None,
+            speed=np.repeat(self.shape.speed, sizes) if self.shape.speed else None,
         )
 
     def __call__(self, seen: Waiting) -> Ints:
