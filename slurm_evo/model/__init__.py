@@ -14,7 +14,7 @@ from slurm_evo.model.errors import (
     TraceError,
 )
 from slurm_evo.model.job import ClusterName, FleetJob, Hold, Job, JobKey, JobState
-from slurm_evo.model.plan import Placement, Plan, Scores
+from slurm_evo.model.plan import Changes, Placement, Plan, Scores
 from slurm_evo.model.port import ClusterPort
 from slurm_evo.model.view import (
     ClusterView,
@@ -31,6 +31,7 @@ __all__ = [
     "Action",
     "Answer",
     "AnswerUnreadable",
+    "Changes",
     "ClusterError",
     "ClusterName",
     "ClusterPort",

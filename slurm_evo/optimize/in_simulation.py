@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from slurm_evo.model import ClusterName, JobKey, Plan
+from slurm_evo.model import Changes, ClusterName, JobKey, Plan
 from slurm_evo.optimize.care import Care
 from slurm_evo.optimize.propose import propose
 from slurm_evo.optimize.queue import Coming, Queue
@@ -54,6 +54,8 @@ class LayerOneInReplay:
     foresees_s: float = 1800.0
     """Jobs expected to come within this time are among the futures; 0: none. Without federation there are none: a
     place kept free for them costs more, as measured, than moving on does."""
+    remembers: bool = True
+    """A search begins with what the one before found."""
     care: Care = field(default_factory=Care)
     changed: int = 0
     """Sets of clusters changed so far."""
@@ -64,6 +66,7 @@ class LayerOneInReplay:
     _devices: Devices = field(init=False)
     _feasible: Ints = field(init=False)
     _last: tuple[bytes, ...] = ()
+    _found: tuple[Changes, ...] = ()
 
     def __post_init__(self) -> None:
         """Prepare what does not change."""
@@ -103,7 +106,7 @@ class LayerOneInReplay:
 
     def _propose(self, queue: Queue) -> Plan:
         self.asked += 1
-        return propose(
+        plan = propose(
             queue,
             objectives=OBJECTIVES,
             margin=self.margin,
@@ -115,7 +118,10 @@ class LayerOneInReplay:
             care=self.care,
             samples=self.samples,
             prune_trials=self.prune_trials,
+            last=self._found,
         )
+        self._found = plan.found if self.remembers else ()
+        return plan
 
     def queue(self, seen: Waiting, first: Ints) -> Queue:
         """The standing problem; ``first`` are rows of ``seen`` in the order in which they run."""

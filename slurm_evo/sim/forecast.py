@@ -39,7 +39,9 @@ class Devices:
     """(k,)"""
     clusters: int
     speed: FloatArray | None = None
-    """(k,) a job's running time is divided by its slowest node's; None: all alike. Limits stay as they are."""
+    """(k,) a job's running time is divided by its slowest node's; None: all alike. Limits stay as they are.
+
+    A job without GPUs is as fast everywhere."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

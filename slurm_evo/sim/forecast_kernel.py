@@ -206,8 +206,8 @@ def run(  # type: ignore[no-untyped-def]
                             shadow_free[k] = -1 if reserved[k] else free[k]
                         fits = place(low, high, kind, shadow_free, cpus_free, want[j], each, count, cpus_each, out)
                     if fits:
-                        slowest = speed[out[0]]
-                        for i in range(1, count):
+                        slowest = speed[out[0]] if gpus[j] > 0 else 1.0
+                        for i in range(1, count if gpus[j] > 0 else 0):
                             slowest = min(slowest, speed[out[i]])
                         for i in range(count):
                             k = out[i]

@@ -96,7 +96,8 @@ def plain_forecast(
                 if chosen:
                     each = math.ceil(int(waiting.gpus[job]) / len(chosen))
                     cpus_each = math.ceil(int(waiting.cpus[job]) / len(chosen))
-                    speed = 1.0 if devices.speed is None else min(devices.speed[k] for k in chosen)
+                    alike = devices.speed is None or not waiting.gpus[job]
+                    speed = 1.0 if alike else min(devices.speed[k] for k in chosen)
                     limit = now + waiting.limit_s[job]
                     end = now + min(waiting.runtime_s[job] / speed, waiting.limit_s[job])
                     for m, much in taken.items():
