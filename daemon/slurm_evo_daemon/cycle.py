@@ -43,15 +43,11 @@ class Surroundings:
 
 
 def cycle(
-    around: Surroundings,
-    settings: Settings,
-    policy: Policy,
-    lease: Lease | None,
-    last: Sequence[Changes] = (),
+    around: Surroundings, settings: Settings, policy: Policy, lease: Lease | None, last: Sequence[Changes] = ()
 ) -> tuple[CycleReport, Decision]:
     """Look at the fleet once and bring it one safe step closer to what is best; without a lease, only say how.
 
-    ``last`` is what the plan of the cycle before found; it only helps the search.
+    ``last`` is what the plan before this one found: the search begins with it.
 
     Raises:
         LeaseLost: another daemon may act; nothing (more) was sent.

@@ -212,7 +212,7 @@ def _coming(
     limits: Limits,
 ) -> Coming | None:
     """Those that may run on a cluster that was seen, by their place among the scores of the pending jobs."""
-    may = ((one, mask_of(frozenset(one.clusters) - limits.closed(one.job).keys())) for one in expected)
+    may = ((one, mask_of(one.clusters.difference(limits.closed(one.job)))) for one in expected)
     known = [(one, mask) for one, mask in may if mask]
     if not known:
         return None
