@@ -13,7 +13,8 @@ packing, EASY backfill and knowledge of running times (estimates with a log-norm
                                         [--priority EXPRESSION]
 
 ``--ablations`` adds layer 1 without late binding (a job goes at once to the one cluster that is expected to start
-it first), without futures (running times are as expected, nobody comes), without seeds, without a margin.
+it first), without futures (running times are as expected, nobody comes), without seeds, without a margin, and
+without the front of the cycle before.
 
 DIRECTORY holds philly/, alibaba_openb2023/ and ubhpc/ with the logs as published. Limits, weights and
 estimates the logs lack are drawn from the seed. Ends with one line of JSON.
@@ -239,6 +240,7 @@ ABLATIONS: dict[str, dict[str, Any]] = {
     "no futures": {"samples": 0, "foresees_s": 0.0},
     "no seeds": {},
     "no margin": {"margin": 0.0},
+    "no last front": {"remembers": False},
 }
 
 
