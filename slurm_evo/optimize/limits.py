@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from slurm_evo.model import ClusterName, FleetJob, FleetView, Job, JobState, Limit, LimitIndex
+from slurm_evo.model import ClusterName, FleetJob, FleetView, Job, JobState, LimitIndex
 from slurm_evo.sim.forecast import Caps
 
 Words = Callable[[Job, ClusterName], Job]
@@ -47,31 +47,38 @@ class Met:
         return job.gpus if self.by_gpus else self.times
 
 
+_QOS = "QOS {qos} allows"
+_OWN = "the association of {user} with {account} allows"
+_SHARED = (
+    ("qos", "max_jobs", ("qos", "user"), _QOS + " a user {most} running jobs"),
+    ("qos", "max_gpus", ("qos", "user"), _QOS + " a user {most} GPUs"),
+    ("qos", "group_jobs", ("qos",), _QOS + " {most} running jobs in all"),
+    ("qos", "group_gpus", ("qos",), _QOS + " {most} GPUs in all"),
+    ("own", "max_jobs", ("account", "user"), _OWN + " {most} running jobs"),
+    ("own", "group_jobs", ("account", "user"), _OWN + " {most} running jobs in all"),
+    ("own", "group_gpus", ("account", "user"), _OWN + " {most} GPUs in all"),
+    ("account", "group_jobs", ("account",), "account {account} allows {most} running jobs"),
+    ("account", "group_gpus", ("account",), "account {account} allows {most} GPUs"),
+)
+"""Whose limit, which, what those have in common who share it, and in words."""
+
+
 def met_by(job: Job, limits: LimitIndex) -> tuple[Met, ...]:
     """The limits on what runs at one time, in the cluster's own words."""
-    qos = limits.qos.get(job.qos, Limit(scope="qos"))
-    own = limits.association(job.user, job.account, job.partitions) or Limit(scope="association")
-    account = limits.accounts.get(job.account, Limit(scope="association"))
-    named = f"QOS {job.qos}"
-    found = [
-        (("jobs", "QOS", job.qos, job.user), qos.max_jobs, f"{named} allows a user {{}} running jobs"),
-        (("GPUs", "QOS", job.qos, job.user), qos.max_gpus, f"{named} allows a user {{}} GPUs"),
-        (("jobs", "QOS", job.qos), qos.group_jobs, f"{named} allows {{}} running jobs in all"),
-        (("GPUs", "QOS", job.qos), qos.group_gpus, f"{named} allows {{}} GPUs in all"),
-    ]
-    mine, named = (job.account, job.user, own.partition), f"the association of {job.user} with {job.account}"
-    if qos.max_jobs is None:
-        found.append((("jobs", "user", *mine), own.max_jobs, f"{named} allows {{}} running jobs"))
-    ours = f"account {job.account}"
-    if qos.group_jobs is None:
-        found.append((("jobs", "group", *mine), own.group_jobs, f"{named} allows {{}} running jobs in all"))
-        found.append((("jobs", "account", job.account), account.group_jobs, f"{ours} allows {{}} running jobs"))
-    if qos.group_gpus is None:
-        found.append((("GPUs", "group", *mine), own.group_gpus, f"{named} allows {{}} GPUs in all"))
-        found.append((("GPUs", "account", job.account), account.group_gpus, f"{ours} allows {{}} GPUs"))
-    return tuple(
-        Met(group, most, group[0] == "GPUs", says.format(most)) for group, most, says in found if most is not None
-    )
+    qos = limits.qos.get(job.qos)
+    own = limits.association(job.user, job.account, job.partitions)
+    sources = {"qos": qos, "own": own, "account": limits.accounts.get(job.account)}
+    found = []
+    for source, which, common, says in _SHARED:
+        limit = sources[source]
+        most = None if limit is None else getattr(limit, which)
+        if most is None or (source != "qos" and qos is not None and getattr(qos, which) is not None):
+            continue
+        partition = own.partition if source == "own" and own is not None else ""
+        group = (source, which, partition, *(str(getattr(job, name)) for name in common))
+        said = says.format(qos=job.qos, user=job.user, account=job.account, most=most)
+        found.append(Met(group, most, which.endswith("gpus"), said))
+    return tuple(found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,33 +95,29 @@ class Bound:
         return int(getattr(job, self.of, 1)) > self.most
 
 
-def bounds_of(job: Job, limits: LimitIndex) -> tuple[Bound, ...]:
-    """What a job of this owner may ask for, in the cluster's own words."""
-    qos = limits.qos.get(job.qos, Limit(scope="qos"))
-    own = limits.association(job.user, job.account, job.partitions) or Limit(scope="association")
-    mine, ours = f"QOS {job.qos} allows", f"the association of {job.user} with {job.account} allows"
-    gpus, wall = qos.max_gpus_per_job, qos.max_wall_s
-    found = [
-        Bound("gpus", most, f"{says} a job {most} GPUs")
-        for most, says in ((gpus, mine), (own.max_gpus_per_job if gpus is None else None, ours))
-        if most is not None
-    ]
-    found += [
-        Bound("limit_s", most, f"{says} a job {most // 60} minutes")
-        for most, says in ((wall, mine), (own.max_wall_s if wall is None else None, ours))
-        if most is not None
-    ]
-    found += [
-        Bound("gpus" if met.by_gpus else "jobs", met.most, met.says)
-        for met in met_by(job, limits)
-        if met.most is not None
-    ]
+def bounds_of(job: Job, limits: LimitIndex, met: Sequence[Met]) -> tuple[Bound, ...]:
+    """What a job of this owner may ask for, in the cluster's own words; ``met`` is what it meets there."""
+    qos = limits.qos.get(job.qos)
+    own = limits.association(job.user, job.account, job.partitions)
+    found = []
+    for which, of, unit, says in (
+        ("max_gpus_per_job", "gpus", 1, "a job {} GPUs"),
+        ("max_wall_s", "limit_s", 60, "a job {} minutes"),
+    ):
+        for limit, whose in ((qos, _QOS), (own, _OWN)):
+            most = None if limit is None else getattr(limit, which)
+            if most is not None:
+                named = whose.format(qos=job.qos, user=job.user, account=job.account)
+                found.append(Bound(of, most, f"{named} {says.format(most // unit)}"))
+                break
+    found += [Bound("gpus" if one.by_gpus else "jobs", one.most, one.says) for one in met if one.most is not None]
     return tuple(found)
 
 
 def forbidden(job: Job, limits: LimitIndex) -> str:
     """Why limits never let a job start on a cluster, or an empty text; the job in the cluster's own words."""
-    return next((bound.says for bound in bounds_of(job, limits) if bound.broken_by(job)), "")
+    told = () if limits.silent else bounds_of(job, limits, met_by(job, limits))
+    return next((bound.says for bound in told if bound.broken_by(job)), "")
 
 
 def _named_by(job: Job, reason: str) -> tuple[Group, ...]:
@@ -171,7 +174,8 @@ class Limits:
 
     def __init__(self, view: FleetView, clusters: Sequence[ClusterName], words: Words) -> None:
         """Count what runs, and hear what Slurm says of what waits."""
-        self._index = [view.limits_of(name) for name in clusters]
+        indices = [view.limits_of(name) for name in clusters]
+        self._index = [None if index is None or index.silent else index for index in indices]
         self._clusters = clusters
         self._words = words
         self._number = {name: c for c, name in enumerate(clusters)}
@@ -200,9 +204,12 @@ class Limits:
             met: list[tuple[Met, ...]] = []
             bounds: list[tuple[int, Bound]] = []
             for c, (name, index) in enumerate(zip(self._clusters, self._index, strict=True)):
-                there = job if index is None else self._words(job, name)
-                met.append(() if index is None else met_by(there, index))
-                bounds += [(c, bound) for bound in (() if index is None else bounds_of(there, index))]
+                if index is None:
+                    met.append(())
+                    continue
+                there = self._words(job, name)
+                met.append(met_by(there, index))
+                bounds += [(c, bound) for bound in bounds_of(there, index, met[-1])]
             self._told[key] = _Told(tuple(met), tuple(bounds))
         return self._told[key]
 
@@ -300,4 +307,5 @@ class Limits:
 
 def _owner(job: Job) -> tuple[object, ...]:
     """Jobs with the same are under the same associations and QOS."""
-    return job.cluster, job.user, job.account, job.qos, job.partitions
+    named_by = None if job.federated else job.cluster
+    return named_by, job.user, job.account, job.qos, job.partitions
