@@ -313,6 +313,8 @@ class Settings(_Topic):
     policy: PolicySettings = PolicySettings()
     rules: RulesSettings = RulesSettings()
     weights: WeightSettings = WeightSettings()
+    gpu_speed: dict[str, Annotated[float, Field(ge=0.001, le=1000)]] = {}
+    """[gpu_speed]: by GPU type, how much faster than a type of speed 1 jobs run on it; 1 where it is missing."""
     clusters: tuple[ClusterSettings, ...] = ()
     """None: simulated clusters."""
 
