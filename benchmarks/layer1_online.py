@@ -1,7 +1,7 @@
 """Layer 1 in the loop of a replay, every cycle, as deployed: what it is worth against Slurm's own ways.
 
-Every row runs under the same priority, weight * (wait + 60) / (runtime * gpus), packing, EASY backfill and
-knowledge of running times (estimates with a log-normal error, sigma 0.8). Cases:
+Every row runs under the same priority (``--priority``; if left out, weight * (wait + 60) / (runtime * gpus)),
+packing, EASY backfill and knowledge of running times (estimates with a log-normal error, sigma 0.8). Cases:
 
 * philly-5, philly-4: Microsoft's log, 2017-10-02 to 10-30, eleven clusters with a fifth or a quarter of the
   nodes. With ``--plain`` the clusters form no federation: a move costs 30 s, a job moves once in 10 minutes.
@@ -10,9 +10,11 @@ knowledge of running times (estimates with a log-normal error, sigma 0.8). Cases
 * ubhpc: a week of a Slurm cluster split into its four groups of nodes; features and memory bind jobs.
 
     python benchmarks/layer1_online.py --data DIRECTORY [--cases mixed openb] [--seeds 1 2] [--plain] [--ablations]
+                                        [--priority EXPRESSION]
 
 ``--ablations`` adds layer 1 without late binding (a job goes at once to the one cluster that is expected to start
-it first), without futures (running times are as expected, nobody comes), without seeds, without a margin.
+it first), without futures (running times are as expected, nobody comes), without seeds, without a margin, and
+without the front of the cycle before.
 
 DIRECTORY holds philly/, alibaba_openb2023/ and ubhpc/ with the logs as published. Limits, weights and
 estimates the logs lack are drawn from the seed. Ends with one line of JSON.
@@ -238,6 +240,7 @@ ABLATIONS: dict[str, dict[str, Any]] = {
     "no futures": {"samples": 0, "foresees_s": 0.0},
     "no seeds": {},
     "no margin": {"margin": 0.0},
+    "no last front": {"remembers": False},
 }
 
 
@@ -259,10 +262,11 @@ def allocations(plain: bool) -> dict[str, Allocation | None]:
 
 
 def one(
-    name: str, data: Path, since: float, days: float, seed: int, way: str, plain: bool, changes: dict[str, Any]
-) -> dict[str, Any]:
+    name: str, data: Path, since: float, days: float, seed: int, way: str, plain: bool, priority: str,
+    changes: dict[str, Any],
+) -> dict[str, Any]:  # fmt: skip
     """One replay."""
-    case, policy = case_of(name, data, since, days, seed), Policy.parse(PRIORITY)
+    case, policy = case_of(name, data, since, days, seed), Policy.parse(priority)
     allocation = allocations(plain).get(way)
     decide = None
     search.seeds = unseeded if way == "no seeds" else seeds
@@ -303,14 +307,18 @@ def main() -> None:
     parser.add_argument("--plain", action="store_true", help="no federation")
     parser.add_argument("--ablations", action="store_true", help="layer 1 without each of its parts as well")
     parser.add_argument("--ways", nargs="+", help="only these")
+    parser.add_argument("--priority", default=PRIORITY, help="the expression that ranks, such as a trained one")
     parser.add_argument("--set", type=json.loads, default={}, help='settings of layer 1, as {"margin": 0.05}')
     parser.add_argument("--workers", type=int, default=2)
     args = parser.parse_args()
+    Policy.parse(args.priority)  # a wrong one is told before anything runs
     ways = args.ways or [*allocations(args.plain), *(list(ABLATIONS)[1:] if args.ablations else ())]
     rows = []
     with ProcessPoolExecutor(args.workers) as pool:
         jobs = [
-            pool.submit(one, name, args.data, args.since, args.days, seed, way, args.plain, args.set)
+            pool.submit(
+                one, name, args.data, args.since, args.days, seed, way, args.plain, args.priority, args.set
+            )
             for name in args.cases
             for seed in args.seeds
             for way in ways

@@ -141,6 +141,15 @@ class TransferSettings(_Topic):
     """A step that does not come through for this long ends the move, and the original counts."""
 
 
+class DigestSettings(_Topic):
+    """[digest]: a message to the owners of jobs that were moved between clusters without a federation."""
+
+    command: tuple[str, ...] = ()
+    """A program that takes a mail on its standard input, such as ["/usr/sbin/sendmail", "-t"]. None: no mails."""
+    domain: str = ""
+    """Put behind login names, as in ada@example.org; empty: the login name alone."""
+
+
 class PrioritySettings(_Topic):
     """[priority]: pushing the policy's order as SiteFactors."""
 
@@ -316,10 +325,13 @@ class Settings(_Topic):
     optimizer: OptimizerSettings = OptimizerSettings()
     moves: MoveSettings = MoveSettings()
     transfers: TransferSettings = TransferSettings()
+    digest: DigestSettings = DigestSettings()
     priority: PrioritySettings = PrioritySettings()
     policy: PolicySettings = PolicySettings()
     rules: RulesSettings = RulesSettings()
     weights: WeightSettings = WeightSettings()
+    gpu_speed: dict[str, Annotated[float, Field(ge=0.001, le=1000)]] = {}
+    """[gpu_speed]: by GPU type, how much faster than a type of speed 1 jobs run on it; 1 where it is missing."""
     clusters: tuple[ClusterSettings, ...] = ()
     """None: simulated clusters."""
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from slurm_evo.config import Settings
-from slurm_evo.model import ClusterName, ClusterPort, Outcome
+from slurm_evo.model import Changes, ClusterName, ClusterPort, Outcome
 from slurm_evo.policy import Policy
 from slurm_evo.slurm.transfer import TransferPort
 from slurm_evo.store import Journal, Lease
@@ -43,9 +43,11 @@ class Surroundings:
 
 
 def cycle(
-    around: Surroundings, settings: Settings, policy: Policy, lease: Lease | None
+    around: Surroundings, settings: Settings, policy: Policy, lease: Lease | None, last: Sequence[Changes] = ()
 ) -> tuple[CycleReport, Decision]:
     """Look at the fleet once and bring it one safe step closer to what is best; without a lease, only say how.
+
+    ``last`` is what the plan before this one found: the search begins with it.
 
     Raises:
         LeaseLost: another daemon may act; nothing (more) was sent.
@@ -56,7 +58,7 @@ def cycle(
 
     # 1. Observe. Clusters that fail are named in the view and left alone for this cycle.
     view = observe(around.ports, clock())
-    around.times.watch(view)
+    around.times.watch(view, settings.gpu_speed)
     marks.append(around.stopwatch())
 
     # 2. Decide. Pure: the same view, memory, settings and policy give the same decision.
@@ -66,7 +68,7 @@ def cycle(
     decision = decide(
         view, known, settings, policy, around.times,
         rng=around.rng, stopwatch=around.stopwatch, inside=plugin_files.ranked_inside(settings, clock()),
-        moving=under_way(journal.open_transfers()),
+        moving=under_way(journal.open_transfers()), last=last,
     )  # fmt: skip
     if decision.plan is not None:
         journal.record_plan(number, decision.plan, weights=settings.objectives.as_mapping())

@@ -9,19 +9,31 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from slurm_evo.config import Settings
-from slurm_evo.model import ClusterName, FleetJob, FleetView, Hold, JobKey, Plan, SetSiteFactor, Unpin
-from slurm_evo.optimize import Care, Expected, propose, queue_from
+from slurm_evo.model import (
+    Changes,
+    ClusterName,
+    FleetJob,
+    FleetView,
+    Hold,
+    Job,
+    JobKey,
+    Plan,
+    SetSiteFactor,
+    Unpin,
+)
+from slurm_evo.optimize import Care, Expected, Words, propose, queue_from
 from slurm_evo.policy import Policy
 from slurm_evo.store import Intent, JobMemory
 from slurm_evo_daemon import moves, priorities
 from slurm_evo_daemon.features import Standing, standing
 from slurm_evo_daemon.learning import RunningTimes
-from slurm_evo_daemon.rules import Verdict, judge
+from slurm_evo_daemon.rules import Verdict, in_words_of, judge
 from slurm_evo_daemon.transfers import WantedTransfer, chosen_transfers, tables_of
 
 if TYPE_CHECKING:
     import numpy as np
 
+Limited = Mapping[JobKey, Mapping[ClusterName, str]]
 NONE_MOVING: Mapping[JobKey, str] = MappingProxyType({})
 
 
@@ -59,6 +71,8 @@ class Decision:
     """One sentence a job, where there is something to say."""
     transfers: tuple[WantedTransfer, ...] = ()
     """Plain jobs to be moved to another cluster."""
+    limited: Limited = field(default_factory=dict)
+    """Jobs that a limit holds back where they wait, with the limits in words."""
 
 
 def decide(
@@ -72,6 +86,7 @@ def decide(
     stopwatch: Callable[[], float],
     moving: Mapping[JobKey, str] = NONE_MOVING,
     inside: frozenset[ClusterName] = frozenset(),
+    last: Sequence[Changes] = (),
 ) -> Decision:
     """Judge, rank and place every pending job; propose the next safe step for each.
 
@@ -85,6 +100,7 @@ def decide(
         stopwatch: seconds, monotonic; bounds the search.
         moving: plain jobs whose move to another cluster is under way, with a word on it.
         inside: clusters whose own plugin ranks: no SiteFactor is sent for what waits only there.
+        last: `Plan.found` of the cycle before; the search begins with it.
     """
     pending = {key: job for key, job in view.jobs.items() if job.pending}
     memories = {key: _recall(job, known.get(key), view.now) for key, job in pending.items()}
@@ -93,7 +109,7 @@ def decide(
         return Decision({}, None, None, {}, {}, ())
     now = standing(view, pending.values(), memories, settings, policy, times)
     foreseen = _foreseen(view, pending, memories, settings, policy, times, rng)
-    plan, notes = _place(view, now, foreseen, verdicts, memories, settings, rng, stopwatch, moving)
+    plan, notes, limited = _place(view, now, foreseen, verdicts, memories, settings, rng, stopwatch, moving, last)
     transfers, more = chosen_transfers(plan, view, settings)
     notes |= more
     ranks = _rank(pending, now, verdicts, memories, view, settings, inside)
@@ -118,7 +134,7 @@ def decide(
         key = intent.action.job
         if isinstance(intent.action, SetSiteFactor | Unpin) and key in ranks:
             memories[key] = memories[key].but(age_points=ranks[key].age_points)
-    return Decision(verdicts, now, plan, ranks, memories, tuple(intents), notes, transfers)
+    return Decision(verdicts, now, plan, ranks, memories, tuple(intents), notes, transfers, limited)
 
 
 def _recall(job: FleetJob, known: JobMemory | None, now: datetime) -> JobMemory:
@@ -154,11 +170,12 @@ def _place(
     rng: np.random.Generator,
     stopwatch: Callable[[], float],
     moving: Mapping[JobKey, str],
-) -> tuple[Plan | None, dict[JobKey, str]]:
+    last: Sequence[Changes],
+) -> tuple[Plan | None, dict[JobKey, str], Limited]:
     """Ask layer 1, and write what it wants into the memories."""
     notes: dict[JobKey, str] = {}
     if not settings.moves.enabled:
-        return None, notes
+        return None, notes, {}
     movable: dict[JobKey, frozenset[ClusterName]] = {}
     for key, verdict in verdicts.items():
         memory = memories[key]
@@ -182,6 +199,8 @@ def _place(
         asked={key: memories[key].asked for key in movable},
         assumed={key: memory.wanted for key, memory in memories.items() if memory.wanted is not None},
         expected=foreseen,
+        speeds=settings.gpu_speed,
+        words=_words_of(settings),
         now=view.now,
     )
     under_way = sum(memory.wanted is not None for memory in memories.values()) + len(moving)
@@ -194,6 +213,7 @@ def _place(
         budget_s=settings.optimizer.budget_s,
         clock=stopwatch,
         care=_care(settings),
+        last=last,
     )
     for placement in plan.changes:
         job = view.jobs[placement.job]
@@ -205,7 +225,19 @@ def _place(
         if wanted != job.viable:
             memories[placement.job] = memories[placement.job].but(wanted=wanted, widening_since=None)
             notes[placement.job] = placement.reason
-    return plan, notes
+    return plan, notes, queue.limited
+
+
+def _words_of(settings: Settings) -> Words:
+    """Plain jobs as the tables of other clusters call them; federated ones are called the same everywhere."""
+    plain = tables_of(settings)
+
+    def words(job: Job, name: ClusterName) -> Job:
+        return (
+            in_words_of(job, plain[name]) if name in plain and name != job.cluster and not job.federated else job
+        )
+
+    return words
 
 
 def _foreseen(

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from slurm_evo.model import ConfigError, FleetJob, FleetView, JobKey, Placement
+from slurm_evo.model import ClusterName, ConfigError, FleetJob, FleetView, JobKey, Placement
 from slurm_evo.policy import Policy
 from slurm_evo.store import JournaledAction, PlacementRecord
 from slurm_evo_daemon.decide import Decision, Rank
@@ -26,6 +26,8 @@ class Explanation:
     terms: tuple[tuple[str, float], ...] = ()
     placement: Placement | None = None
     note: str = ""
+    limited: Mapping[ClusterName, str] = field(default_factory=dict)
+    """Limits that hold it back now, by the cluster where it waits."""
     actions: tuple[JournaledAction, ...] = ()
     placements: tuple[PlacementRecord, ...] = ()
     unseen: dict[str, str] = field(default_factory=dict)
@@ -40,6 +42,8 @@ class Explanation:
                 yield "It is ranked but not moved: " + "; ".join(self.verdict.fixed) + "."
             for name, why in self.verdict.closed:
                 yield f"It does not go to {name}: {why}."
+        for name, why in sorted(self.limited.items()):
+            yield f"At {name} a limit holds it back: {why}."
         if self.rank is not None:
             have = "not set yet" if self.rank.before is None else str(self.rank.before)
             yield (
@@ -63,6 +67,7 @@ class Explanation:
             "closed": dict(self.verdict.closed) if self.verdict else {},
             "rank": None if self.rank is None else {"place": self.rank.place, "of": self.rank.of},
             "site_factor": None if self.rank is None else self.rank.site_factor,
+            "limits": dict(self.limited),
             "terms": dict(self.terms),
             "placement": self.placement.reason if self.placement else "",
             "note": self.note,
@@ -118,6 +123,7 @@ def explain(
         terms,
         placement,
         decision.notes.get(key, ""),
+        decision.limited.get(key, {}),
         actions,
         placements,
         unseen,

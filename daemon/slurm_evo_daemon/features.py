@@ -15,6 +15,7 @@ from slurm_evo.policy import TERMINALS, Policy
 from slurm_evo.policy.features import JobColumns, feature_table
 from slurm_evo.store import JobMemory
 from slurm_evo_daemon.learning import RunningTimes
+from slurm_evo_daemon.speeds import node_speeds, speed_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +27,7 @@ class Standing:
     """(11, n), rows as in `TERMINALS`."""
     score_of: Mapping[JobKey, float]
     runtime_of: Mapping[JobKey, float]
-    """Expected, seconds; of the running jobs too, from their start."""
+    """Expected, seconds on GPUs of speed 1; of the running jobs too, on their nodes and from their start."""
     weight_of: Mapping[JobKey, float]
 
     def terminals(self, key: JobKey) -> dict[str, float]:
@@ -83,18 +84,19 @@ def standing(
         keys,
         table,
         dict(zip(keys, scores.tolist(), strict=True)),
-        dict(zip(keys, runtime, strict=True)) | _running(view, times),
+        dict(zip(keys, runtime, strict=True)) | _running(view, times, settings.gpu_speed),
         dict(zip(keys, weight, strict=True)),
     )
 
 
-def _running(view: FleetView, times: RunningTimes) -> dict[JobKey, float]:
+def _running(view: FleetView, times: RunningTimes, gpu_speed: Mapping[str, float]) -> dict[JobKey, float]:
     """Expectations of running jobs; one that has outlived its own is taken to run to its limit."""
     expected = {}
+    speeds = node_speeds(view, gpu_speed)
     for key, job in view.jobs.items():
         record = job.job
         if job.running and record.started is not None:
-            told = times.expected_s(record)
+            told = min(times.expected_s(record) / speed_of(record, speeds), float(record.limit_s))
             ran = (view.now - record.started).total_seconds()
             expected[key] = told if told > ran else float(record.limit_s)
     return expected

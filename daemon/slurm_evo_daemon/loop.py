@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Protocol
 
 from slurm_evo.config import Settings
-from slurm_evo.model import ConfigError, LeaseLost, PolicyError, StoreError
+from slurm_evo.model import Changes, ConfigError, LeaseLost, PolicyError, StoreError
 from slurm_evo.policy import Policy
 from slurm_evo.store import Lease
 from slurm_evo_daemon.cycle import Surroundings, cycle
@@ -88,6 +88,7 @@ def run(
         on_report: told of every cycle, for a screen.
     """
     lease: Lease | None = None
+    last: tuple[Changes, ...] = ()
     due, tidied = around.stopwatch(), -TIDY_S
     notify("READY=1")
     while not signals.stop.is_set():
@@ -102,7 +103,8 @@ def run(
                 other = around.journal.lease()
                 log.info("lease.waiting", why=f"{other.holder if other else 'another daemon'} acts on this fleet")
             else:
-                report, _ = cycle(around, settings, force.policy, lease)
+                report, decision = cycle(around, settings, force.policy, lease, last)
+                last = decision.plan.found if decision.plan is not None else ()
                 log.info("cycle.done", **report.as_fields())
                 notify(f"STATUS={report.sentence}\nWATCHDOG=1")
                 on_report(report)

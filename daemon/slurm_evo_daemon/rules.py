@@ -13,7 +13,19 @@ from datetime import datetime
 from types import MappingProxyType
 
 from slurm_evo.config import RulesSettings
-from slurm_evo.model import ClusterName, ClusterView, FleetJob, FleetView, Hold, Job, JobKey, Node, Partition
+from slurm_evo.model import (
+    ClusterName,
+    ClusterView,
+    FleetJob,
+    FleetView,
+    Hold,
+    Job,
+    JobKey,
+    LimitIndex,
+    Node,
+    Partition,
+)
+from slurm_evo.optimize.limits import forbidden
 from slurm_evo.slurm.transfer import ClusterTables, look_up
 from slurm_evo.slurm.transfer.image import FROM, mark_of
 
@@ -85,8 +97,8 @@ def judge(
         elif name in refused:
             why = f"it turned the job away ({refused[name]})"
         else:
-            job = fleet_job.job if federated else _in_words_of(fleet_job.job, plain[name])
-            why = _why_not(job, origin, view.cluster(name))
+            job = fleet_job.job if federated else in_words_of(fleet_job.job, plain[name])
+            why = _why_not(job, origin, view.cluster(name), view.limits_of(name))
         if why:
             closed.append((name, why))
         else:
@@ -128,7 +140,7 @@ def _untouchable(fleet_job: FleetJob, now: datetime, rules: RulesSettings) -> It
     )
 
 
-def _in_words_of(job: Job, tables: ClusterTables) -> Job:
+def in_words_of(job: Job, tables: ClusterTables) -> Job:
     """A plain job with its partitions, account, QOS and GPU type under the names of another cluster."""
 
     def meant(table: Mapping[str, str], word: str) -> str:
@@ -186,8 +198,8 @@ def _fixed(
         yield f"it has a node constraint ({job.features})"
 
 
-def _why_not(job: Job, origin: ClusterView | None, there: ClusterView | None) -> str:
-    """Why a cluster cannot take the job, or an empty text if it can."""
+def _why_not(job: Job, origin: ClusterView | None, there: ClusterView | None, limits: LimitIndex | None) -> str:
+    """Why a cluster cannot take the job, or an empty text if it can; unknown limits prove nothing."""
     if origin is None:
         return "its origin was not seen"
     if there is None:
@@ -203,8 +215,10 @@ def _why_not(job: Job, origin: ClusterView | None, there: ClusterView | None) ->
     reasons = {reason for partition in partitions if (reason := _partition_refuses(job, partition))}
     if len(reasons) == len(partitions):
         return min(reasons)
-    if not _has_association(job, there):
+    if limits is not None and (job.user, job.account) not in limits.users:
         return f"user {job.user} has no association with account {job.account} there"
+    if limits is not None and (why := forbidden(job, limits)):
+        return why
     return _nodes_refuse(job, there)
 
 
@@ -220,16 +234,6 @@ def _partition_refuses(job: Job, partition: Partition) -> str:
         if (allow is not None and value not in allow) or value in deny:
             return f"its partition {partition.name} does not take the {topic} {value}"
     return ""
-
-
-def _has_association(job: Job, there: ClusterView) -> bool:
-    """Limits that could not be had prove nothing: slurmctld itself decides then."""
-    if there.limits is None:
-        return True
-    return any(
-        limit.scope == "association" and limit.user == job.user and limit.account == job.account
-        for limit in there.limits
-    )
 
 
 def _nodes_refuse(job: Job, there: ClusterView) -> str:

@@ -19,6 +19,7 @@ def register(app: typer.Typer) -> None:
     """Add the commands."""
     app.command("where")(where)
     app.command("movable")(movable)
+    app.command("digest")(digest)
     settings = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": ["--help"]}
     app.command("submit", context_settings=settings)(submit)
 
@@ -124,6 +125,59 @@ def movable(
     for why, number in sorted(found.items(), key=lambda row: (-row[1], row[0])):
         table.add_row(str(number), why)
     Console().print(table)
+
+
+def digest(
+    hours: Annotated[float, typer.Option(min=0.1, help="How far back, for who was never told.")] = 24.0,
+    really: Annotated[
+        bool, typer.Option("--send", help="Send the mails; without it they are only shown.")
+    ] = False,
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Tell owners which of their waiting jobs were moved between clusters without a federation.
+
+    Nothing is sent by itself: call it with --send from a timer, once `digest.command` is set. Each move is
+    told once.
+
+    Example: `slurm-evo digest --hours 24`
+
+    Exit code 1 if a mail could not be sent; the next call tries it again.
+    """
+    from datetime import timedelta
+
+    from slurm_evo.config import load as load_settings
+    from slurm_evo.model import ConfigError
+    from slurm_evo_daemon.digest import by_owner, message, send
+    from slurm_evo_daemon.loop import utc_now
+    from slurm_evo_daemon.site import open_journal
+
+    settings, now = load_settings(config), utc_now()
+    if really and not settings.digest.command:
+        raise ConfigError('digest.command is not set: give a program that sends mail, such as ["sendmail", "-t"]')
+    failed: dict[str, str] = {}
+    with open_journal(settings) as journal:
+        if really:
+            sent, failed = send(
+                journal.transfers_done, settings.state_dir, settings.digest.command,
+                now=now, hours=hours, domain=settings.digest.domain,
+            )  # fmt: skip
+        else:
+            owners = by_owner(journal.transfers_done(now - timedelta(hours=hours), now))
+            sent = {owner: len(moves) for owner, moves in owners.items()}
+    if as_json:
+        typer.echo(json.dumps({"sent": really, "moves": sent, "failed": failed}))
+    elif really:
+        for owner, number in sent.items():
+            typer.echo(f"{owner} was told of {number} moves.")
+        for owner, complaint in failed.items():
+            typer.echo(f"{owner} was not told: {complaint}", err=True)
+    else:
+        for owner, moves in owners.items():
+            typer.echo(message(owner, moves, settings.digest.domain).as_string())
+        typer.echo("Nothing was sent. Add --send to send it." if owners else "No job was moved.")
+    if failed:
+        raise typer.Exit(1)
 
 
 def submit(context: typer.Context, config: ConfigOption = None) -> None:

@@ -206,6 +206,7 @@ def orphans(
                 phase_since=view.now,
                 copy=job.id,
                 why="a copy was found whose move is not in the journal",
+                owner=job.user,
             )
             found.append(_record(move, 0))
     return found
@@ -221,7 +222,13 @@ def _begin(
             (memory.site_factor or 0) - memory.age_points + _age_points(wanted, memory, view, settings, now)
         )
     move = Transfer(
-        job=wanted.job, to=wanted.to, began=now, phase_since=now, site_factor=site_factor, why=wanted.why
+        job=wanted.job,
+        to=wanted.to,
+        began=now,
+        phase_since=now,
+        site_factor=site_factor,
+        why=wanted.why,
+        owner=view.jobs[wanted.job].job.user if wanted.job in view.jobs else "",
     )
     return _record(move, 0)
 
@@ -312,6 +319,7 @@ def _record(move: Transfer, number: int) -> TransferRecord:
         image=move.image,
         site_factor=move.site_factor,
         why=move.why,
+        owner=move.owner,
     )
 
 
@@ -327,4 +335,5 @@ def _transfer(record: TransferRecord) -> Transfer:
         image=None if record.image is None else dict(record.image),
         site_factor=record.site_factor,
         why=record.why,
+        owner=record.owner,
     )

@@ -14,13 +14,14 @@ from slurm_evo.model.errors import (
     TraceError,
 )
 from slurm_evo.model.job import ClusterName, FleetJob, Hold, Job, JobKey, JobState
-from slurm_evo.model.plan import Placement, Plan, Scores
+from slurm_evo.model.plan import Changes, Placement, Plan, Scores
 from slurm_evo.model.port import ClusterPort
 from slurm_evo.model.view import (
     ClusterView,
     ControllerFacts,
     FleetView,
     Limit,
+    LimitIndex,
     Node,
     Partition,
     join_siblings,
@@ -30,6 +31,7 @@ __all__ = [
     "Action",
     "Answer",
     "AnswerUnreadable",
+    "Changes",
     "ClusterError",
     "ClusterName",
     "ClusterPort",
@@ -46,6 +48,7 @@ __all__ = [
     "JobState",
     "LeaseLost",
     "Limit",
+    "LimitIndex",
     "Node",
     "Outcome",
     "Partition",

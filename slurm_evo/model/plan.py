@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from slurm_evo.model.job import ClusterName, JobKey
+
+Changes = Mapping[JobKey, frozenset[ClusterName]]
+"""What one candidate changes: the viable sets of some jobs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +62,8 @@ class Plan:
     """All non-dominated candidates that were found, the chosen one and nothing included."""
     why: str
     """One sentence."""
+    found: tuple[Changes, ...] = ()
+    """The best candidates of the front: the next search begins with them."""
 
     @property
     def changes(self) -> tuple[Placement, ...]:

@@ -75,6 +75,48 @@ class Limit:
     group_gpus: int | None = None
     max_wall_s: int | None = None
 
+    @property
+    def limits_something(self) -> bool:
+        """There is any limit on what runs."""
+        told = (self.max_jobs, self.max_gpus, self.max_gpus_per_job, self.group_jobs, self.group_gpus)
+        return any(most is not None for most in (*told, self.max_wall_s))
+
+
+@dataclass(frozen=True, slots=True)
+class LimitIndex:
+    """The limits of one cluster by whom they hold for."""
+
+    qos: Mapping[str, Limit]
+    users: Mapping[tuple[str, str], tuple[Limit, ...]]
+    """By user and account; one for each partition where a partition has its own association."""
+    accounts: Mapping[str, Limit]
+    silent: bool = False
+    """None of them limits anything: they only say who may use the cluster."""
+
+    @classmethod
+    def of(cls, limits: Iterable[Limit]) -> LimitIndex:
+        """Sort them."""
+        users: dict[tuple[str, str], tuple[Limit, ...]] = {}
+        accounts: dict[str, Limit] = {}
+        qos: dict[str, Limit] = {}
+        silent = True
+        for limit in limits:
+            silent = silent and not limit.limits_something
+            if limit.scope == "qos":
+                qos[limit.qos] = limit
+            elif limit.user:
+                users[limit.user, limit.account] = (*users.get((limit.user, limit.account), ()), limit)
+            else:
+                accounts[limit.account] = limit
+        return cls(qos, users, accounts, silent)
+
+    def association(self, user: str, account: str, partitions: tuple[str, ...]) -> Limit | None:
+        """The association that holds for a user's jobs: that of one of its partitions, else the one for all."""
+        found = self.users.get((user, account), ())
+        return next((one for one in found if one.partition and one.partition in partitions), None) or next(
+            (one for one in found if not one.partition), None
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControllerFacts:
@@ -152,6 +194,14 @@ class FleetView:
     @cached_property
     def _by_name(self) -> dict[ClusterName, ClusterView]:
         return {view.cluster: view for view in self.seen}
+
+    def limits_of(self, name: ClusterName) -> LimitIndex | None:
+        """The limits of one cluster; None if it was not seen or its limits could not be had."""
+        return self._limits.get(name)
+
+    @cached_property
+    def _limits(self) -> dict[ClusterName, LimitIndex]:
+        return {view.cluster: LimitIndex.of(view.limits) for view in self.seen if view.limits is not None}
 
     @cached_property
     def jobs(self) -> Mapping[JobKey, FleetJob]:

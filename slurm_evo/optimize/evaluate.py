@@ -141,14 +141,21 @@ class Judge:
         queue, told = self.queue, self._sample
         # A job without federation is submitted anew at its new cluster.
         ready = np.where(queue.single & ((masks & ~queue.viable) != 0), queue.move_s, 0.0)
+        starting = masks if queue.closed is None else masks & ~queue.closed
         if told.coming.size:
             shape = (len(masks), told.at_s.size)
             wide, late = np.empty(shape, np.uint64), np.empty(shape)
-            wide[:, told.pending], wide[:, told.coming] = masks, masks_of_coming(queue, told, masks)
+            wide[:, told.pending], wide[:, told.coming] = starting, masks_of_coming(queue, told, masks)
             late[:, told.pending], late[:, told.coming] = ready, told.at_s[told.coming]
-            masks, ready = wide, late
+            starting, ready = wide, late
         return forecast_many(
-            queue.devices, future.releases, future.waiting, masks, ready_s=ready, depth=self.depth
+            queue.devices,
+            future.releases,
+            future.waiting,
+            starting,
+            caps=queue.caps,
+            ready_s=ready,
+            depth=self.depth,
         )
 
     def _values(self, starts: FloatArray, runs: NDArray[np.bool_], future: Future) -> FloatArray:

@@ -86,8 +86,10 @@ def sample(queue: Queue, count: int, rng: np.random.Generator) -> Sample:
 
 def _merged(waiting: Waiting, extra: Coming, pending: IntArray, coming: IntArray) -> Waiting:
     columns = {}
-    for name in ("gpus", "kind", "nodes", "cpus", "runtime_s", "limit_s"):
+    for name in ("gpus", "kind", "nodes", "cpus", "runtime_s", "limit_s", "holder"):
         here, there = getattr(waiting, name), getattr(extra.waiting, name)
+        if here is None or there is None:
+            continue
         column = np.empty(pending.size + coming.size, here.dtype)
         column[pending], column[coming] = here, there
         columns[name] = column

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from slurm_evo.model import ClusterName, JobKey, Plan
+from slurm_evo.model import Changes, ClusterName, JobKey, Plan
 from slurm_evo.optimize.care import Care
 from slurm_evo.optimize.propose import propose
 from slurm_evo.optimize.queue import Coming, Queue
 from slurm_evo.policy import Policy
 from slurm_evo.policy.features import JobColumns, feature_table
 from slurm_evo.sim.fleet import FleetShape
-from slurm_evo.sim.forecast import Devices, FloatArray, Releases
+from slurm_evo.sim.forecast import Caps, Devices, FloatArray, Releases
 from slurm_evo.sim.forecast import Waiting as Pending
 from slurm_evo.sim.rules import Waiting
 from slurm_evo.sim.tables import feasible
@@ -21,6 +21,8 @@ from slurm_evo.sim.workload import FOREVER, Ints, Workload
 
 HISTORY_S = 86_400
 MOST_COMING = 150
+GPUS, JOBS = range(2)
+"""What a limit counts."""
 OBJECTIVES = {"average_wait": 1.0, "maximum_wait": 1.0, "utilization": 1.0}
 
 
@@ -54,6 +56,8 @@ class LayerOneInReplay:
     foresees_s: float = 1800.0
     """Jobs expected to come within this time are among the futures; 0: none. Without federation there are none: a
     place kept free for them costs more, as measured, than moving on does."""
+    remembers: bool = True
+    """A search begins with what the one before found."""
     care: Care = field(default_factory=Care)
     changed: int = 0
     """Sets of clusters changed so far."""
@@ -62,14 +66,19 @@ class LayerOneInReplay:
     _moved_at: Ints = field(init=False)
     _rng: np.random.Generator = field(init=False)
     _devices: Devices = field(init=False)
+    _holder: Ints = field(init=False)
+    _whole: Caps | None = field(init=False)
+    """With nothing running."""
     _feasible: Ints = field(init=False)
     _last: tuple[bytes, ...] = ()
+    _found: tuple[Changes, ...] = ()
 
     def __post_init__(self) -> None:
         """Prepare what does not change."""
         self._moved_at = np.full(len(self.jobs), -FOREVER, dtype=np.int64)
         self._rng = np.random.default_rng(self.seed)
         self._feasible = feasible(self.jobs, self.shape)
+        self._holder, self._whole = _limits(self.jobs, self.shape)
         nodes = self.shape.nodes
         sizes = [len(each) for each in self.shape.clusters]
         gpus = np.array([node.gpus for node in nodes], dtype=np.int64)
@@ -80,7 +89,7 @@ class LayerOneInReplay:
             free_gpus=gpus,
             free_cpus=np.full(len(gpus), FOREVER, dtype=np.int64),
             clusters=len(sizes),
-            speed=np.array(self.shape.speed) if self.shape.speed else None,
+            speed=np.repeat(self.shape.speed, sizes) if self.shape.speed else None,
         )
 
     def __call__(self, seen: Waiting) -> Ints:
@@ -103,7 +112,7 @@ class LayerOneInReplay:
 
     def _propose(self, queue: Queue) -> Plan:
         self.asked += 1
-        return propose(
+        plan = propose(
             queue,
             objectives=OBJECTIVES,
             margin=self.margin,
@@ -115,7 +124,10 @@ class LayerOneInReplay:
             care=self.care,
             samples=self.samples,
             prune_trials=self.prune_trials,
+            last=self._found,
         )
+        self._found = plan.found if self.remembers else ()
+        return plan
 
     def queue(self, seen: Waiting, first: Ints) -> Queue:
         """The standing problem; ``first`` are rows of ``seen`` in the order in which they run."""
@@ -125,6 +137,7 @@ class LayerOneInReplay:
         viable = seen.clusters[first].astype(np.uint64)
         limit = jobs.limit[rows].astype(np.float64)
         devices = self._devices
+        coming, again = self._coming(seen, rows), self._coming(seen, rows)
         return Queue(
             clusters=clusters,
             keys=tuple(JobKey(clusters[0], int(job)) for job in rows),
@@ -145,6 +158,7 @@ class LayerOneInReplay:
                 cpus=np.zeros(len(rows), dtype=np.int64),
                 runtime_s=np.minimum(jobs.estimate[rows], limit),
                 limit_s=limit,
+                holder=self._holder[rows],
             ),
             weight=jobs.weight[rows],
             waited_s=(seen.now - jobs.submit[rows]).astype(np.float64),
@@ -155,8 +169,9 @@ class LayerOneInReplay:
             user=jobs.user[rows],
             account=jobs.account[rows],
             soon_s=self.soon_s,
-            coming=self._coming(seen, rows),
-            again=self._coming(seen, rows),
+            coming=coming,
+            again=again,
+            caps=self._caps(seen),
             opened=np.where(movable, seen.feasible[first].astype(np.uint64), viable) if self.federated else None,
         )
 
@@ -186,12 +201,25 @@ class LayerOneInReplay:
                 cpus=np.zeros(count, dtype=np.int64),
                 runtime_s=np.minimum(jobs.estimate[drawn], limit),
                 limit_s=limit,
+                holder=self._holder[drawn],
             ),
             weight=jobs.weight[drawn],
             allowed=self._feasible[drawn].astype(np.uint64),
             at_s=rng.uniform(0.0, self.foresees_s, count),
             before=before.astype(np.int64),
         )
+
+    def _caps(self, seen: Waiting) -> Caps | None:
+        """What the fleet's limits leave now."""
+        whole = self._whole
+        if whole is None:
+            return None
+        left, gpus = whole.left.copy(), self.jobs.gpus
+        for job, on in zip(seen.running.tolist(), seen.running_on.tolist(), strict=True):
+            met = whole.of[self._holder[job], on]
+            met = met[met >= 0]
+            left[met] -= np.where(whole.by_gpus[met], gpus[job], 1)
+        return replace(whole, left=left)
 
     def _scores(self, seen: Waiting, rows: Ints, there: int) -> FloatArray:
         """Of jobs; those after the first ``there`` as if they had just come."""
@@ -236,7 +264,54 @@ class LayerOneInReplay:
             cpus=np.zeros(int(parts.sum()), dtype=np.int64),
             end_s=np.repeat(end, parts),
             limit_s=np.repeat(left, parts),
+            holder=_first_of_each(self._holder[running], parts),
+            size=np.repeat(jobs.gpus[running], parts),
         )
+
+
+def _first_of_each(values: Ints, parts: Ints) -> Ints:
+    """(sum of parts,) each value where its parts begin, else -1."""
+    spread = np.full(int(parts.sum()), -1, np.int64)
+    some = parts > 0
+    spread[(np.cumsum(parts) - parts)[some]] = values[some]
+    return spread
+
+
+def _limits(jobs: Workload, shape: FleetShape) -> tuple[Ints, Caps | None]:
+    """The holder of each job, a user with a QOS, and the fleet's limits, which every cluster keeps for itself."""
+    if not shape.limits:
+        return np.full(len(jobs), -1, np.int64), None
+    pairs, holder = np.unique(np.stack([jobs.user, jobs.qos]), axis=1, return_inverse=True)
+    met = [_limits_of(shape, user, qos) for user, qos in pairs.T.tolist()]
+    clusters = len(shape.clusters)
+    keys = {key: number for number, key in enumerate(dict.fromkeys(key for each in met for key, _ in each))}
+    most = {key: limit for each in met for key, limit in each}
+    of = np.full((len(met), clusters, max(len(each) for each in met)), -1, np.int64)
+    for h, each in enumerate(met):
+        for place, (key, _) in enumerate(each):
+            of[h, :, place] = keys[key] + len(keys) * np.arange(clusters)
+    caps = Caps(
+        left=np.tile(np.array([most[key] for key in keys], np.int64), clusters),
+        by_gpus=np.tile(np.array([what == GPUS for what, _, _ in keys], np.bool_), clusters),
+        of=of,
+        times=np.ones(of.shape, np.int64),
+    )
+    return holder.reshape(-1).astype(np.int64), caps
+
+
+def _limits_of(shape: FleetShape, user: int, qos: int) -> list[tuple[tuple[int, int, int], int]]:
+    """Of one user's jobs of one QOS: what is counted and whose, -1 for everybody's; and how much may run."""
+    limits = shape.limits
+    found = []
+    for whose, limit in (
+        ((user, -1), limits.user.get(user)),
+        ((-1, qos), limits.qos.get(qos)),
+        ((user, qos), limits.qos_user.get(qos)),
+    ):
+        if limit is not None:
+            told = ((GPUS, limit.gpus), (JOBS, limit.jobs))
+            found += [((what, *whose), most) for what, most in told if most is not None]
+    return found
 
 
 __all__ = ["OBJECTIVES", "LayerOneInReplay"]

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 
-from slurm_evo.model import Placement, Plan, Scores
+from slurm_evo.model import Changes, Placement, Plan, Scores
 from slurm_evo.optimize.care import Care, Reasons, bound_late, harmless, limited, own_gain, saved, undone
 from slurm_evo.optimize.evaluate import Judge, Judged, gains
 from slurm_evo.optimize.queue import Queue
@@ -19,6 +19,8 @@ SEARCHING = 0.75
 """Of the budget."""
 PATIENCE = 15
 """Generations without a better plan after which the search ends early."""
+MOST_KEPT = 8
+"""Candidates of a front handed to the next search."""
 SAME = 1e-6
 """Gains that differ by less count as equal."""
 
@@ -36,6 +38,7 @@ def propose(
     care: Care | None = None,
     samples: int = 2,
     prune_trials: int = PRUNE_TRIALS,
+    last: Sequence[Changes] = (),
 ) -> Plan:
     """Choose where the movable jobs may run.
 
@@ -54,6 +57,8 @@ def propose(
         care: bounds on what the plan may do to single jobs.
         samples: futures besides the expected one.
         prune_trials: at most so many attempts to do with fewer changes.
+        last: `Plan.found` of the cycle before, to begin with: jobs that are gone drop out of it, new ones
+            keep what they have.
 
     Returns:
         A plan, always: «change nothing» where nothing better was found in time.
@@ -61,13 +66,13 @@ def propose(
     was, queue = queue.viable, _given_back(queue, max_moves)
     if not queue.movable.any():
         judge = Judge(queue, samples=0)
-        return _plan(queue, was, judge.nothing, judge, judge.nothing, "nothing may be moved")
+        return _plan(queue, was, judge.nothing, judge, judge.nothing, "nothing may be moved", found=last)
     began = clock()
     max_moves -= int((queue.viable != was).sum())
     judge = Judge(queue, samples=samples)
     nothing = judge.nothing
     if why := _hopeless(queue, judge, objectives, margin, max_moves):
-        return _plan(queue, was, nothing, judge, nothing, why)
+        return _plan(queue, was, nothing, judge, nothing, why, found=last)
     best, best_gain, best_at = nothing, 0.0, 0
 
     def gain_of(judged: Judged) -> FloatArray:
@@ -83,9 +88,10 @@ def propose(
         late = clock() >= began + SEARCHING * budget_s or generation - best_at >= PATIENCE
         return late or (generations is not None and generation >= generations)
 
-    front = evolve(queue, judge, also=was, rng=rng, stop=stop)
+    front = evolve(queue, judge, also=was, last=[_again(queue, changes) for changes in last], rng=rng, stop=stop)
+    found = _best_of(queue, front, gain_of(front))
     if best is nothing:
-        return _plan(queue, was, nothing, judge, front, "kept as it is: no plan is better")
+        return _plan(queue, was, nothing, judge, front, "kept as it is: no plan is better", found=found)
     care, wished = care or Care(), best
     best = _pruned(queue, judge, best, gain_of, lambda: clock() >= began + budget_s, prune_trials)
     reasons = dict.fromkeys(_dropped(wished, best), "the plan is no worse without")
@@ -117,9 +123,10 @@ def propose(
     if not enough:
         why = f"the best plan gains {gain:.1%}, less than the margin of {margin:.0%}"
         reasons |= dict.fromkeys(_dropped(best, nothing), why)
-        return _plan(queue, was, nothing, judge, front, f"kept as it is: {why}", _refusals(queue, wished, reasons))
+        refusals = _refusals(queue, wished, reasons)
+        return _plan(queue, was, nothing, judge, front, f"kept as it is: {why}", refusals, found)
     why = _why(best.scores[0], nothing.scores[0])
-    return _plan(queue, was, best, judge, front, why, _refusals(queue, wished, reasons))
+    return _plan(queue, was, best, judge, front, why, _refusals(queue, wished, reasons), found)
 
 
 def _given_back(queue: Queue, most: int) -> Queue:
@@ -130,6 +137,26 @@ def _given_back(queue: Queue, most: int) -> Queue:
     viable = queue.viable.copy()
     viable[held] = queue.opened[held]
     return replace(queue, viable=viable)
+
+
+def _best_of(queue: Queue, front: Judged, gain: FloatArray) -> tuple[Changes, ...]:
+    """What the best candidates change, the best first; «change nothing» has nothing to say."""
+    found: list[Changes] = []
+    for row in np.argsort(-gain, kind="stable"):
+        changed = np.flatnonzero(front.masks[row] != queue.viable)
+        if changed.size and len(found) < MOST_KEPT:
+            found.append({queue.keys[job]: queue.names(int(front.masks[row, job])) for job in changed})
+    return tuple(found)
+
+
+def _again(queue: Queue, changes: Changes) -> MaskArray:
+    """(n,) what a candidate of another cycle is now."""
+    masks: MaskArray = queue.viable.copy()
+    bit = {name: 1 << place for place, name in enumerate(queue.clusters)}
+    for row in np.flatnonzero(queue.movable).tolist():
+        names = changes.get(queue.keys[row], frozenset())
+        masks[row] = np.uint64(sum(bit.get(name, 0) for name in names)) & queue.allowed[row] or masks[row]
+    return masks
 
 
 def _dropped(wished: Judged, kept: Judged) -> list[int]:
@@ -213,6 +240,7 @@ def _plan(
     front: Judged,
     why: str,
     refusals: Reasons | None = None,
+    found: Sequence[Changes] = (),
 ) -> Plan:
     """Placements; ``viable`` is what each job has."""
     nothing = judge.nothing
@@ -236,7 +264,7 @@ def _plan(
             )
         )
     scores = dict.fromkeys([*front.scores, *nothing.scores, *chosen.scores])
-    return Plan(tuple(placements), chosen.scores[0], nothing.scores[0], tuple(scores), why)
+    return Plan(tuple(placements), chosen.scores[0], nothing.scores[0], tuple(scores), why, tuple(found))
 
 
 def _reason(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cache
 
@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slurm_evo.model import ClusterName, FleetJob, FleetView, Hold, Job, JobKey, JobState
-from slurm_evo.sim.forecast import MAX_CLUSTERS, Devices, FloatArray, IntArray, MaskArray, Releases, Waiting
+from slurm_evo.optimize.limits import Limits, Words
+from slurm_evo.sim.forecast import MAX_CLUSTERS, Caps, Devices, FloatArray, IntArray, MaskArray, Releases, Waiting
 
 MOST_JOBS = 2000
 """Only the jobs that run first are weighed; those further back hardly compete with them within a horizon."""
@@ -62,6 +63,12 @@ class Queue:
     """Another draw of them, to judge what was chosen in futures that did not choose it."""
     opened: MaskArray | None = None
     """(n,) uint64: ``viable`` with what layer 1 itself took away given back; None: it took nothing."""
+    caps: Caps | None = None
+    """Limits of associations, QOS and the like; None: nobody meets any."""
+    closed: MaskArray | None = None
+    """(n,) uint64: clusters that never start the job, though it may wait there; None: there are none."""
+    limited: Mapping[JobKey, Mapping[ClusterName, str]] = field(default_factory=dict)
+    """Jobs that a limit holds back now where they wait, each with the limits, in words."""
 
     def names(self, mask: int) -> frozenset[ClusterName]:
         """The clusters of a mask."""
@@ -91,6 +98,8 @@ def queue_from(
     asked: Mapping[JobKey, frozenset[ClusterName]] | None = None,
     assumed: Mapping[JobKey, frozenset[ClusterName]] | None = None,
     expected: Sequence[Sequence[Expected]] = (),
+    speeds: Mapping[str, float] | None = None,
+    words: Words = lambda job, _: job,
     now: datetime,
 ) -> Queue:
     """Build the problem from what was seen.
@@ -98,12 +107,15 @@ def queue_from(
     Args:
         view: the fleet; clusters that were not seen take no part.
         scores: of the pending jobs by the policy; larger runs first.
-        runtimes: expected running times, seconds, of pending and running jobs; the limit where missing.
+        runtimes: expected running times, seconds, the limit where missing: of running jobs on their nodes, of
+            pending ones on GPUs of speed 1.
         weights: of the pending jobs.
         movable: where the rules allow each movable job; a job that is missing stays as it is.
         asked: where movable jobs were allowed before layer 1 changed them; what they have if left out.
         assumed: where jobs on their way will wait, which their clusters do not show yet.
         expected: up to two draws of the jobs expected to come.
+        speeds: by GPU type, what running times are divided by; 1 where missing.
+        words: a job with its account, QOS and partitions as another cluster calls them, for its limits there.
         now: the view's instant.
 
     Raises:
@@ -114,7 +126,8 @@ def queue_from(
         raise ValueError(f"at most {MAX_CLUSTERS} clusters, not {len(clusters)}")
     bits = {name: 1 << bit for bit, name in enumerate(clusters)}
     kinds = _kinds(view)
-    devices, place = _devices(view, clusters, kinds)
+    devices, place = _devices(view, clusters, kinds, speeds or {})
+    limits = Limits(view, clusters, words)
     speaking = [(job, job.job) for job in view.jobs.values()]
     found = [(job, record) for job, record in speaking if _competes(job, record, now)]
     found.sort(key=lambda pair: (-scores.get(pair[0].key, 0.0), pair[1].submitted, pair[0].key))
@@ -140,12 +153,21 @@ def queue_from(
     runtime = _floats(
         runtimes.get(job.key, record.limit_s) for job, record in zip(competing, records, strict=True)
     )
+    holders = [limits.pending(record, job) for job, record in zip(competing, records, strict=True)]
+    closed = [limits.closed(record, job) for job, record in zip(competing, records, strict=True)]
+    limited = {
+        job.key: told
+        for job, holder, never in zip(competing, holders, closed, strict=True)
+        if (told := {**limits.full(job, holder), **{name: never[name] for name in job.waiting_on & never.keys()}})
+    }
+    releases = _releases(speaking, place, devices, runtimes, limits, now)
+    coming = [_coming(draw, falling, mask_of, kinds, limits) for draw in expected]
     return Queue(
         clusters=clusters,
         keys=tuple(job.key for job in competing),
         devices=devices,
-        releases=_releases(speaking, place, runtimes, now),
-        waiting=_waiting(records, kinds, runtime),
+        releases=releases,
+        waiting=_waiting(records, kinds, runtime, holders),
         weight=_floats(weights.get(job.key, 1.0) for job in competing),
         waited_s=_floats((now - record.submitted).total_seconds() for record in records),
         viable=np.array(viable, np.uint64),
@@ -157,12 +179,17 @@ def queue_from(
         opened=np.where([record.federated for record in records], np.array(opened, np.uint64), viable)
         .astype(np.uint64)
         .reshape(-1),
-        coming=_coming(expected[0], falling, mask_of, kinds) if expected else None,
-        again=_coming(expected[1], falling, mask_of, kinds) if len(expected) > 1 else None,
+        coming=coming[0] if coming else None,
+        again=coming[1] if len(coming) > 1 else None,
+        caps=limits.caps,
+        closed=np.array([mask_of(frozenset(each)) for each in closed], np.uint64) if any(closed) else None,
+        limited=limited,
     )
 
 
-def _waiting(records: Sequence[Job], kinds: Mapping[str, int], runtime: FloatArray) -> Waiting:
+def _waiting(
+    records: Sequence[Job], kinds: Mapping[str, int], runtime: FloatArray, holders: Sequence[int]
+) -> Waiting:
     limit = _floats(record.limit_s for record in records)
     return Waiting(
         gpus=_ints(record.gpus for record in records),
@@ -173,6 +200,7 @@ def _waiting(records: Sequence[Job], kinds: Mapping[str, int], runtime: FloatArr
         cpus=_ints(record.cpus for record in records),
         runtime_s=np.minimum(runtime, limit),
         limit_s=limit,
+        holder=_ints(holders),
     )
 
 
@@ -181,16 +209,23 @@ def _coming(
     falling: FloatArray,
     mask_of: Callable[[frozenset[ClusterName]], int],
     kinds: Mapping[str, int],
+    limits: Limits,
 ) -> Coming | None:
     """Those that may run on a cluster that was seen, by their place among the scores of the pending jobs."""
-    known = [(one, mask_of(one.clusters)) for one in expected if mask_of(one.clusters)]
+    may = ((one, mask_of(one.clusters.difference(limits.closed(one.job)))) for one in expected)
+    known = [(one, mask) for one, mask in may if mask]
     if not known:
         return None
     before = np.searchsorted(-falling, [-one.score for one, _ in known], side="right")
     order = np.argsort(before, kind="stable")
     jobs = [known[place][0] for place in order]
     return Coming(
-        waiting=_waiting([one.job for one in jobs], kinds, _floats(one.runtime_s for one in jobs)),
+        waiting=_waiting(
+            [one.job for one in jobs],
+            kinds,
+            _floats(one.runtime_s for one in jobs),
+            [limits.pending(one.job) for one in jobs],
+        ),
         weight=_floats(one.weight for one in jobs),
         allowed=np.array([known[place][1] for place in order], np.uint64),
         at_s=_floats(one.at_s for one in jobs),
@@ -205,6 +240,7 @@ def _competes(job: FleetJob, record: Job, now: datetime) -> bool:
         and bool(job.waiting_on)
         and record.hold is Hold.NONE
         and not record.dependency
+        and not record.reservation
         and not (record.eligible is not None and record.eligible > now)
     )
 
@@ -221,10 +257,11 @@ def _kinds(view: FleetView) -> dict[str, int]:
 
 
 def _devices(
-    view: FleetView, clusters: tuple[ClusterName, ...], kinds: Mapping[str, int]
+    view: FleetView, clusters: tuple[ClusterName, ...], kinds: Mapping[str, int], speeds: Mapping[str, float]
 ) -> tuple[Devices, dict[tuple[ClusterName, str], int]]:
     """Nodes that may take a job, by cluster; and where each stands."""
     rows: list[tuple[int, ...]] = []
+    speed: list[float] = []
     place: dict[tuple[ClusterName, str], int] = {}
     for number, name in enumerate(clusters):
         seen = view.cluster(name)
@@ -236,6 +273,7 @@ def _devices(
             kind = kinds[node.gpu_type] if node.gpu_type else -1
             free_gpus, free_cpus = max(node.gpus - node.gpus_used, 0), max(node.cpus - node.cpus_used, 0)
             rows.append((number, kind, node.gpus, free_gpus, free_cpus))
+            speed.append(speeds.get(node.gpu_type or "", 1.0))
     columns = list(zip(*rows, strict=True)) if rows else [()] * 5
     devices = Devices(
         cluster=_ints(columns[0]),
@@ -244,6 +282,7 @@ def _devices(
         free_gpus=_ints(columns[3]),
         free_cpus=_ints(columns[4]),
         clusters=len(clusters),
+        speed=np.array(speed, np.float64) if speeds else None,
     )
     return devices, place
 
@@ -251,10 +290,18 @@ def _devices(
 def _releases(
     speaking: Iterable[tuple[FleetJob, Job]],
     place: Mapping[tuple[ClusterName, str], int],
+    devices: Devices,
     runtimes: Mapping[JobKey, float],
+    limits: Limits,
     now: datetime,
 ) -> Releases:
-    rows = []
+    """One row for each job and node that takes part; its first one gives back to limits as well.
+
+    Where no node of a job takes part, any other of its cluster stands for it, with nothing but that.
+    """
+    rows: list[tuple[float, ...]] = []
+    number = {cluster: int(devices.cluster[at]) for (cluster, _), at in place.items()}
+    first = np.searchsorted(devices.cluster, np.arange(devices.clusters))
     for job, record in speaking:
         if record.state not in (JobState.RUNNING, JobState.SUSPENDED) or not record.nodelist:
             continue
@@ -264,16 +311,22 @@ def _releases(
         # One that outlives its prediction is given half of what its limit leaves.
         end = min(expected, left) if expected > 0 else left / 2
         parts = len(record.nodelist)
-        for node in record.nodelist:
-            if (at := place.get((record.cluster, node))) is not None:
-                rows.append((at, record.gpus // parts, record.cpus // parts, end, left))  # noqa: PERF401 - reads better
-    columns = list(zip(*rows, strict=True)) if rows else [()] * 5
+        holder = limits.running(record)
+        nodes = [place[record.cluster, node] for node in record.nodelist if (record.cluster, node) in place]
+        for at in nodes:
+            rows.append((at, record.gpus // parts, record.cpus // parts, end, left, holder, record.gpus))
+            holder = -1
+        if holder >= 0 and record.cluster in number:
+            rows.append((int(first[number[record.cluster]]), 0, 0, end, left, holder, record.gpus))
+    columns = list(zip(*rows, strict=True)) if rows else [()] * 7
     return Releases(
         node=_ints(columns[0]),
         gpus=_ints(columns[1]),
         cpus=_ints(columns[2]),
         end_s=_floats(columns[3]),
         limit_s=_floats(columns[4]),
+        holder=_ints(columns[5]),
+        size=_ints(columns[6]),
     )
 
 

@@ -6,7 +6,7 @@ and survival (Deb et al. 2002, doi:10.1109/4235.996017). With few candidates in 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from slurm_evo.optimize.choices import Choices, Genomes, choices, urgency
 from slurm_evo.optimize.evaluate import Judge, Judged
 from slurm_evo.optimize.queue import Queue
-from slurm_evo.optimize.seeds import seeds
+from slurm_evo.optimize.seeds import distinct, seeds
 from slurm_evo.sim.forecast import FloatArray, IntArray, MaskArray
 
 POPULATION = 24
@@ -29,7 +29,13 @@ Stop = Callable[[int, Judged], bool]
 
 
 def evolve(
-    queue: Queue, judge: Judge, *, rng: np.random.Generator, stop: Stop, also: MaskArray | None = None
+    queue: Queue,
+    judge: Judge,
+    *,
+    rng: np.random.Generator,
+    stop: Stop,
+    also: MaskArray | None = None,
+    last: Sequence[MaskArray] = (),
 ) -> Judged:
     """The non-dominated candidates found; «change nothing» and the seeds take part.
 
@@ -40,6 +46,7 @@ def evolve(
         stop: told how many generations are finished and what was just judged; true ends the search. Asked at
             least after every `Judge.chunk` candidates.
         also: (n,) sets to begin with, besides the seeds.
+        last: (n,) sets each, found by the search before; they are no reason to search.
     """
     choice = choices(queue)
     front = _Front(judge.nothing)
@@ -64,6 +71,7 @@ def evolve(
     if len(start) == 1:
         # All wait wherever they may, and nobody needs a place kept free: equal clusters are left to the race.
         return front.judged
+    start = distinct([*start, *(choice.nearest(masks[choice.jobs]) for masks in last)])
     if judged_in_time(start, 0) is not None:
         _generations(choice, start, _urgent(queue, choice, judge), judged_in_time, rng)
     return front.judged
@@ -82,7 +90,7 @@ def _generations(
     rng: np.random.Generator,
 ) -> None:
     """Run pymoo's algorithm until ``judged_in_time`` says that time is over, or nothing new can be made."""
-    parents = np.arange(POPULATION) % len(seeds)
+    parents = np.arange(max(POPULATION, len(seeds))) % len(seeds)
     start = mated(seeds, parents, parents, choice, urgent, rng)
     start[: len(seeds)] = seeds
     algorithm = search_of(choice, _distinct(start, set()), urgent, rng)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from slurm_evo.optimize.choices import Choices, Genomes
@@ -32,10 +34,15 @@ def seeds(queue: Queue, choice: Choices, judge: Judge, also: MaskArray | None = 
     for shut in _scarce(queue):
         plans += [_keep_free(queue, wide, shut), _keep_free(queue, wide, shut, LONG_S)]
     plans += _drained(queue, wide, nothing)
-    genomes = np.array([choice.nearest(masks[choice.jobs]) for masks in plans], np.int16)
-    _, first = np.unique(genomes, axis=0, return_index=True)
-    distinct: Genomes = genomes[np.sort(first)]
-    return distinct
+    return distinct([choice.nearest(masks[choice.jobs]) for masks in plans])
+
+
+def distinct(genomes: Sequence[Genomes]) -> Genomes:
+    """Each once, in their order."""
+    stacked = np.array(genomes, np.int16)
+    _, first = np.unique(stacked, axis=0, return_index=True)
+    once: Genomes = stacked[np.sort(first)]
+    return once
 
 
 def bind_late(queue: Queue, nothing: FloatArray, starts: FloatArray, where: IntArray) -> MaskArray:

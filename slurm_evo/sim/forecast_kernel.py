@@ -44,13 +44,39 @@ def insert(a, value, before, after, by, head):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
+def at_limit(left, by_gpus, of, times, holder, c, gpus):  # type: ignore[no-untyped-def]
+    """Does a limit keep a job of this holder from starting on this cluster?"""
+    for k in range(of.shape[2]):
+        m = of[holder, c, k]
+        if m < 0:
+            break
+        takes = gpus if by_gpus[m] else times[holder, c, k]
+        if takes > 0 and left[m] < takes:
+            return True
+    return False
+
+
+@njit(cache=True, nogil=True)
+def give(left, by_gpus, of, times, holder, c, gpus, sign):  # type: ignore[no-untyped-def]
+    """A job stops (1) or begins (-1) to count against its holder's limits."""
+    for k in range(of.shape[2]):
+        m = of[holder, c, k]
+        if m < 0:
+            break
+        left[m] += sign * (gpus if by_gpus[m] else times[holder, c, k])
+
+
+@njit(cache=True, nogil=True)
 def run(  # type: ignore[no-untyped-def]
-    first, kind, total, free_now, cpus_now,
-    rel_node, rel_gpus, rel_cpus, rel_end, rel_limit,
-    gpus, want, nodes, cpus, runtime, limit,
-    speed, masks, ready, depth, room, starts, where,
+    first, kind, total, free_now, cpus_now, speed,
+    rel_node, rel_gpus, rel_cpus, rel_end, rel_limit, rel_holder, rel_size,
+    gpus, want, nodes, cpus, runtime, limit, holder,
+    left_now, by_gpus, caps_of, times,
+    masks, ready, depth, room, starts, where,
 ):  # fmt: skip
     """See `slurm_evo.sim.forecast.forecast_many`; writes ``starts`` and ``where``, (p, n) both."""
+    capped = left_now.size > 0
+    allowance = left_now.copy()
     clusters = first.size - 1
     n = gpus.size
     # How many nodes each job takes in each cluster, and how many devices on each; 0 where it never can.
@@ -80,6 +106,9 @@ def run(  # type: ignore[no-untyped-def]
     a_node = np.empty(room, np.int64)
     a_gpus = np.empty(room, np.int64)
     a_cpus = np.empty(room, np.int64)
+    # Whose limits get something back, and the GPUs of the whole job; one of a job's parts speaks for it.
+    a_holder = np.full(room, -1, np.int64)
+    a_size = np.zeros(room, np.int64)
     a_end = np.empty(room, np.float64)
     a_limit = np.empty(room, np.float64)
     end_before = np.empty(room, np.int64)
@@ -106,6 +135,7 @@ def run(  # type: ignore[no-untyped-def]
         mask, start, place_of = masks[candidate], starts[candidate], where[candidate]
         for k in range(kind.size):
             free[k], cpus_free[k] = free_now[k], cpus_now[k]
+        allowance[:] = left_now
         spare = 0
         for a in range(room - 1, rel_node.size - 1, -1):
             unused[spare] = a
@@ -115,6 +145,7 @@ def run(  # type: ignore[no-untyped-def]
         for a in range(rel_node.size):
             a_node[a], a_gpus[a], a_cpus[a] = rel_node[a], rel_gpus[a], rel_cpus[a]
             a_end[a], a_limit[a] = rel_end[a], rel_limit[a]
+            a_holder[a], a_size[a] = rel_holder[a], rel_size[a]
             c = of_node[a_node[a]]
             ends[c] = insert(a, a_end[a], end_before, end_after, a_end, ends[c])
             limits[c] = insert(a, a_limit[a], limit_before, limit_after, a_limit, limits[c])
@@ -155,6 +186,10 @@ def run(  # type: ignore[no-untyped-def]
                     if late[j] > now:
                         last, j = j, chain[c, j]
                         continue
+                    who = holder[j] if capped else -1
+                    if who >= 0 and at_limit(allowance, by_gpus, caps_of, times, who, c, gpus[j]):
+                        last, j = j, chain[c, j]  # held back by a limit, it blocks nobody
+                        continue
                     if blocked:
                         looked += 1
                         if looked > depth:
@@ -171,6 +206,9 @@ def run(  # type: ignore[no-untyped-def]
                             shadow_free[k] = -1 if reserved[k] else free[k]
                         fits = place(low, high, kind, shadow_free, cpus_free, want[j], each, count, cpus_each, out)
                     if fits:
+                        slowest = speed[out[0]] if gpus[j] > 0 else 1.0
+                        for i in range(1, count if gpus[j] > 0 else 0):
+                            slowest = min(slowest, speed[out[i]])
                         for i in range(count):
                             k = out[i]
                             free[k] -= each
@@ -178,13 +216,16 @@ def run(  # type: ignore[no-untyped-def]
                             spare -= 1
                             a = unused[spare]
                             a_node[a], a_gpus[a], a_cpus[a] = k, each, cpus_each
-                            a_end[a] = now + min(runtime[j] / speed[c], limit[j])
+                            a_end[a] = now + min(runtime[j] / slowest, limit[j])
                             a_limit[a] = now + limit[j]
+                            a_holder[a], a_size[a] = who if i == 0 else -1, gpus[j]
                             ends[c] = insert(a, a_end[a], end_before, end_after, a_end, ends[c])
                             limits[c] = insert(a, a_limit[a], limit_before, limit_after, a_limit, limits[c])
                         most = -1
                         for k in range(low, high):
                             most = max(most, free[k])
+                        if who >= 0:
+                            give(allowance, by_gpus, caps_of, times, who, c, gpus[j], -1)
                         start[j], place_of[j] = now, c
                         left -= 1
                         continue  # the chain drops it
@@ -235,6 +276,8 @@ def run(  # type: ignore[no-untyped-def]
                     free[a_node[a]] += a_gpus[a]
                     cpus_free[a_node[a]] += a_cpus[a]
                     dirty[c] = True
+                    if a_holder[a] >= 0:
+                        give(allowance, by_gpus, caps_of, times, a_holder[a], c, a_size[a], 1)
                     ends[c] = end_after[a]
                     if ends[c] >= 0:
                         end_before[ends[c]] = -1

@@ -71,6 +71,7 @@ def examine(
         found += _clock(view.cluster, facts)
         found += _plugin(view, settings)
     found += _together(views)
+    found += _speeds(views, settings)
     return tuple(found)
 
 
@@ -221,6 +222,14 @@ def _clock(name: str, facts: ControllerFacts) -> Iterable[Finding]:
         f"{facts.clock_skew_s:+.1f} s from ours",
         "" if level is Level.OK else "run chrony on both",
     )
+
+
+def _speeds(views: list[ClusterView], settings: Settings) -> Iterable[Finding]:
+    """A type that no node has is most likely misspelt."""
+    types = {node.gpu_type for view in views for node in view.nodes if node.gpu_type}
+    for name in sorted(settings.gpu_speed.keys() - types):
+        known = ", ".join(sorted(types)) or "none"
+        yield Finding("fleet", "gpu_speed", Level.WARNING, f"no node has GPUs of type {name}; there are {known}")
 
 
 def _together(views: list[ClusterView]) -> Iterable[Finding]:

@@ -140,6 +140,8 @@ class TransferRecord:
     """What is submitted, script and environment and all; dropped when the move is over. JSON values."""
     site_factor: int
     why: str
+    owner: str = ""
+    """Login name; empty in moves of versions that did not keep it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

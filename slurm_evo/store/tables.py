@@ -198,6 +198,7 @@ class TransferRow(Table):
     image: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
     site_factor: Mapped[int] = mapped_column(BigInteger)
     why: Mapped[str] = mapped_column(Text)
+    owner: Mapped[str] = mapped_column(Name, server_default="")
 
 
 class RefusalRow(Table):

@@ -72,6 +72,16 @@ class Transfers(Database):
         with self._read() as session:
             return tuple(_record(row) for row in session.scalars(query))
 
+    def transfers_done(self, since: datetime, until: datetime) -> tuple[TransferRecord, ...]:
+        """Completed moves that ended after ``since`` and not after ``until``, oldest first."""
+        query = (
+            select(TransferRow)
+            .where(TransferRow.phase == "done", TransferRow.phase_since > since, TransferRow.phase_since <= until)
+            .order_by(TransferRow.phase_since, TransferRow.id)
+        )
+        with self._read() as session:
+            return tuple(_record(row) for row in session.scalars(query))
+
 
 def _row(record: TransferRecord) -> dict[str, Any]:
     return {
@@ -87,6 +97,7 @@ def _row(record: TransferRecord) -> dict[str, Any]:
         "image": None if record.image is None else dict(record.image),
         "site_factor": record.site_factor,
         "why": record.why,
+        "owner": record.owner,
     }
 
 
@@ -104,4 +115,5 @@ def _record(row: TransferRow) -> TransferRecord:
         image=row.image,
         site_factor=row.site_factor,
         why=row.why,
+        owner=row.owner,
     )

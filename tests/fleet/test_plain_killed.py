@@ -1,21 +1,20 @@
-"""kill -9 of the daemon during moves of plain jobs, slurmctld gone at each step: nothing lost or doubled."""
+"""kill -9 of the daemon during moves of plain jobs, slurmctld gone at any step: nothing lost or doubled."""
 
 from __future__ import annotations
 
 import random
 import signal
-import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from plain import DELTA, GAMMA, Move, Odd, cancel_all, close_ports, fill, record, until
+from plain import DELTA, GAMMA, cancel_all, close_ports, fill, until
 from plain_daemon import PlainDaemon, prepared, runs, submit_marked, until_nothing_is_left
+from plain_faults import SITE, fill_both, looked_at, struck_by_site, verdict
 from real_world import command
 
-from slurm_evo.model import ClusterError
-from slurm_evo.slurm.transfer import Patience, Phase
+from slurm_evo.slurm.transfer import Phase
 
 DEATHS = 20
 
@@ -71,67 +70,13 @@ def test_twenty_deaths_during_moves(folder: Path) -> None:
     assert daemon.moves()["done"] > 10
 
 
-def control(what: str, cluster: str) -> None:
-    """Take a controller away or bring it back."""
-    subprocess.run(
-        ["python3", "/testbed/inside.py", what, f"slurmctld-{cluster}"], check=True, capture_output=True
-    )
-
-
-@pytest.mark.parametrize("cluster", [DELTA, GAMMA])
-@pytest.mark.parametrize("phase", [Phase.DEFER, Phase.SUBMIT, Phase.CONFIRM, Phase.CANCEL, Phase.RELEASE])
-def test_a_controller_that_stops_at_a_step(folder: Path, phase: Phase, cluster: str) -> None:
-    """Stopped just as the step is written down, before it is asked; back a moment later."""
-    del folder
-    for name, nodes, gpus in ((DELTA, 2, 8), (GAMMA, 4, 4)):
-        fill(name, nodes, gpus)
-    job = Odd().submit(DELTA)
-    time.sleep(6)
-    move = Move(job, patience=Patience(confirm_s=1))
-    stopped = False
-    write = move._write
-
-    def stop_there(changed: object) -> None:
-        nonlocal stopped
-        write(changed)  # type: ignore[arg-type]
-        if move.move.phase is phase and not stopped:
-            stopped = True
-            control("stop", cluster)
-
-    move._write = stop_there  # type: ignore[method-assign]
-    for _ in range(4):
-        if not stopped:
-            move.carry_on()
-            time.sleep(1.2)
-    assert stopped
-    seen = move.move.phase
-    move.carry_on()
-    assert move.move.phase is seen or not move.move.phase.open, "nothing goes on without a controller"
-    control("start", cluster)
-    until(lambda: answers(cluster), 60, f"{cluster}")
-    ended = move.to_its_end(120)
-    assert ended.phase in (Phase.DONE, Phase.ABANDONED)
-    there, here = state(GAMMA, job), state(DELTA, job)
-    print(f"{phase} × {cluster} stops: {ended.phase} ({ended.why}); delta {here}, gamma {there}")
-    alive = [one for one in (here, there) if one == ("PENDING", False)]
-    assert len(alive) == 1, (here, there)
-
-
-def answers(cluster: str) -> bool:
-    """Its controller is there again."""
-    try:
-        command(cluster, "scontrol", "ping")
-        command(cluster, "squeue")
-    except (subprocess.CalledProcessError, ClusterError):
-        return False
-    return True
-
-
-def state(cluster: str, job: int) -> tuple[str, bool] | None:
-    """State of a job and whether it is held or put off; None if it is not listed."""
-    try:
-        shown = record(cluster, job)
-    except subprocess.CalledProcessError:
-        return None
-    put_off = shown["eligible_time"]["number"] > time.time() + 5
-    return shown["job_state"][0], bool(shown["hold"]) or put_off
+@pytest.mark.parametrize("fault", SITE)
+def test_whatever_happens_to_a_controller_at_any_step(folder: Path, fault: str) -> None:
+    """A job for each point of a move, all at their points at once: stopped or killed there, or refusing."""
+    fill_both()
+    marks = folder / "marks"
+    cases = struck_by_site(fault, marks)
+    looked_at(cases, marks)
+    found = {case.point: verdict(case, fault) for case in cases}
+    print(fault, {point: what for point, (what, _) in found.items()})
+    assert {point: wrong for point, (_, wrong) in found.items() if wrong} == {}

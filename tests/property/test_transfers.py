@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
+from copy import copy
 from typing import Any
 
 from hypothesis import given, settings
@@ -218,6 +219,23 @@ def test_a_destination_that_forgets_the_copy_gets_it_again() -> None:
     lost.user_job.alive -= 1
     world.calm()
     assert world.journal.phase is Phase.DONE
+    check(world)
+
+
+def test_a_cancellation_that_its_controller_forgot_is_asked_again() -> None:
+    """Killed within the seconds in which slurmctld had not saved it: the original waits again, put off."""
+    world = World([])
+    world.daemon_runs(1)
+    controller = world.fleet.controllers[HERE]
+    before = copy(controller.records[world.key.id])
+    world.daemon_runs(1)
+    assert str(world.journal.phase) == "release"
+    assert world.fleet.controllers[THERE].records[world.key.id].hold != "none"
+    controller.records[before.id] = controller.waiting[before.id] = before
+    before.user_job.alive += 1
+    world.calm()
+    assert world.journal.phase is Phase.DONE
+    assert before.ending == "CANCELLED"
     check(world)
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from slurm_evo.sim.forecast import Devices, Releases, Waiting
+from slurm_evo.sim.forecast import Caps, Devices, Releases, Waiting
 
 
 @dataclass
@@ -17,6 +17,8 @@ class Held:
     cpus: int
     end: float
     limit: float
+    gives: dict[int, int] = field(default_factory=dict)
+    """What limits get back, by their number."""
 
 
 def plain_forecast(
@@ -26,6 +28,7 @@ def plain_forecast(
     masks: list[int],
     depth: int = 200,
     ready: list[float] | None = None,
+    caps: Caps | None = None,
 ) -> tuple[list[float], list[int]]:
     """The same answer as `slurm_evo.sim.forecast.forecast`."""
     nodes = [
@@ -34,12 +37,24 @@ def plain_forecast(
     ]
     free = [int(value) for value in devices.free_gpus]
     cpus = [int(value) for value in devices.free_cpus]
-    held = [
-        Held(int(n), int(g), int(c), float(e), float(x))
-        for n, g, c, e, x in zip(
-            releases.node, releases.gpus, releases.cpus, releases.end_s, releases.limit_s, strict=True
-        )
-    ]
+    left = [] if caps is None else [int(value) for value in caps.left]
+
+    def takes(holder: object, cluster: int, gpus: int) -> dict[int, int]:
+        """What one job takes of each limit."""
+        if caps is None or holder is None or int(holder) < 0:  # type: ignore[call-overload]
+            return {}
+        pairs = zip(caps.of[holder, cluster], caps.times[holder, cluster], strict=True)
+        return {int(m): gpus if caps.by_gpus[m] else int(times) for m, times in pairs if m >= 0}
+
+    held = []
+    for row in range(releases.node.size):
+        part = [releases.node[row], releases.gpus[row], releases.cpus[row]]
+        node, gpus, cores = (int(value) for value in part)
+        end, limit = float(releases.end_s[row]), float(releases.limit_s[row])
+        gives = {}
+        if releases.holder is not None and releases.size is not None:
+            gives = takes(releases.holder[row], nodes[node]["cluster"], int(releases.size[row]))
+        held.append(Held(node, gpus, cores, end, limit, gives))
     jobs = range(waiting.gpus.size)
     ready = ready or [0.0 for _ in jobs]
     starts, where = [math.inf for _ in jobs], [-1 for _ in jobs]
@@ -66,6 +81,10 @@ def plain_forecast(
             for job in jobs:
                 if starts[job] != math.inf or not masks[job] >> cluster & 1 or ready[job] > now:
                     continue
+                holder = None if waiting.holder is None else waiting.holder[job]
+                taken = takes(holder, cluster, int(waiting.gpus[job]))
+                if any(much > 0 and left[m] < much for m, much in taken.items()):
+                    continue
                 if shadow is not None:
                     looked += 1
                     if looked > depth:
@@ -77,13 +96,16 @@ def plain_forecast(
                 if chosen:
                     each = math.ceil(int(waiting.gpus[job]) / len(chosen))
                     cpus_each = math.ceil(int(waiting.cpus[job]) / len(chosen))
+                    alike = devices.speed is None or not waiting.gpus[job]
+                    speed = 1.0 if alike else min(devices.speed[k] for k in chosen)
+                    limit = now + waiting.limit_s[job]
+                    end = now + min(waiting.runtime_s[job] / speed, waiting.limit_s[job])
+                    for m, much in taken.items():
+                        left[m] -= much
                     for k in chosen:
                         free[k] -= each
                         cpus[k] -= cpus_each
-                        speed = 1.0 if devices.speed is None else devices.speed[cluster]
-                        limit = now + waiting.limit_s[job]
-                        end = now + min(waiting.runtime_s[job] / speed, waiting.limit_s[job])
-                        held.append(Held(k, each, cpus_each, end, limit))
+                        held.append(Held(k, each, cpus_each, end, limit, taken if k == chosen[0] else {}))
                     starts[job], where[job] = now, cluster
                 elif shadow is None:
                     later_free, later_cpus = list(free), list(cpus)
@@ -105,6 +127,8 @@ def plain_forecast(
         for part in [part for part in held if part.end <= now]:
             free[part.node] += part.gpus
             cpus[part.node] += part.cpus
+            for m, much in part.gives.items():
+                left[m] += much
             dirty.add(nodes[part.node]["cluster"])
             held.remove(part)
     return starts, where

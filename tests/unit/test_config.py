@@ -295,3 +295,12 @@ def test_the_reference_lists_every_key_with_its_default() -> None:
     assert written == {key: as_written(default) for key, default in fields()}
     assert len(rows) == len(written), "each key once"
     assert all(unit.strip() and len(reason) > 10 for _, unit, _, reason in rows)
+
+
+@pytest.mark.parametrize("wrong", ["0", "-1", "'fast'", "1001"])
+def test_a_speed_that_is_none_is_refused_with_its_key(file: Path, wrong: str) -> None:
+    file.write_text(f"[gpu_speed]\na100 = {wrong}\n")
+    with pytest.raises(ConfigError, match=r"gpu_speed\.a100: .*given"):
+        load(file, {})
+    file.write_text("")
+    assert load(file, {"SLURM_EVO_GPU_SPEED__A100": "2"}).gpu_speed == {"a100": 2.0}

@@ -76,6 +76,7 @@ def small(user: str = "ada", gpus: int = 4) -> Submission:
 def test_waiting_jobs_go_to_an_idle_cluster_and_run_once(site: Site) -> None:
     keys = [site.fleet.submit(HERE, small()) for _ in range(2)]
     site.run()
+    site.run()
     report, _ = site.run()
     assert report.counts["transfers_done"] == 2
     assert "2 plain jobs moved" in report.sentence
@@ -99,6 +100,7 @@ def test_a_moved_job_keeps_its_age_and_its_rank(site: Site) -> None:
     # Nothing starts there, so that the moved job stays to be looked at.
     key = site.fleet.submit(HERE, small())
     site.run(after_s=3)
+    site.run()
     site.run()
     moved = site.fleet.controllers[THERE].records[key.id]
     memory = site.journal.jobs()[JobKey(THERE, key.id)]
@@ -133,6 +135,7 @@ def test_moves_are_off_unless_asked_for(site: Site) -> None:
 
 def test_a_move_that_was_begun_is_finished_though_moves_are_off(site: Site) -> None:
     site.fleet.submit(HERE, small())
+    site.run()
     site.run()
     report, _ = site.run(wanted=settings(enabled=False))
     assert report.counts["transfers_done"] == 1
@@ -179,6 +182,7 @@ def test_a_held_copy_whose_original_we_cancelled_is_released_though_the_journal_
     here, there = (SimulatedTransfers(site.fleet, name) for name in (HERE, THERE))
     there.submit(here.image(key.id))
     here.cancel(key.id, JobKey(THERE, key.id))
-    site.run(wanted=settings(enabled=False))
+    for _ in range(2):
+        site.run(wanted=settings(enabled=False))
     site.fleet.advance_to_s(site.fleet.elapsed_s + 1200)
     assert site.fleet.jobs[key].ending == "COMPLETED"

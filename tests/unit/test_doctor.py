@@ -116,3 +116,10 @@ def test_complete_tables_are_fine() -> None:
 
 def test_a_cluster_that_no_job_can_come_to_is_an_error() -> None:
     assert delta_found({"url": "http://delta:6820"})["transfers.paths"].level is Level.ERROR
+
+
+def test_a_speed_for_a_gpu_type_nobody_has_is_told() -> None:
+    told = found(alpha(), settings={"gpu_speed": {"a10": 2.0, "a100": 1.0}})
+    assert about("gpu_speed", told).seen == "no node has GPUs of type a10; there are a100"
+    assert not [finding for finding in found(alpha(), settings={"gpu_speed": {"a100": 2.0}}) if
+                finding.subject == "gpu_speed"]  # fmt: skip

@@ -12,10 +12,14 @@ import pytest
 from builders import NOW, fleet, job, key, siblings
 from trace_files import row, sacct_text
 
+from slurm_evo.config import Settings
 from slurm_evo.model import ConfigError, JobState
+from slurm_evo.policy import Policy
 from slurm_evo.predict import Asked, Predictor
+from slurm_evo.store import JobMemory
 from slurm_evo.trace import read
 from slurm_evo.trace.prepare import predicted
+from slurm_evo_daemon.features import standing
 from slurm_evo_daemon.learning import FILE, STEP, RunningTimes
 
 TRAIN = Asked(user="ada", name="train-7", limit_s=7200, gpus=4)
@@ -116,3 +120,27 @@ def test_siblings_of_a_federated_job_are_watched_where_it_runs() -> None:
     times.watch(fleet(running))
     assert times.watch(fleet([job(7), job(8, "beta")])) == 1
     assert key(1) not in times._running
+
+
+def test_what_ran_on_a_fast_gpu_is_learned_as_on_one_of_speed_one() -> None:
+    """Ten minutes on an a100 of speed 2 are twenty elsewhere; a job without GPUs is as fast everywhere."""
+    for gpus, learned in ((1, 1200.0), (0, 600.0)):
+        times = RunningTimes()
+        speeds = {"a100": 2.0}
+        times.watch(fleet([ran(1, gpus=gpus, nodelist=("alpha1",))]), speeds)
+        assert times.watch(fleet([job(9)]), speeds) == 1
+        assert times.predictor.as_json()["levels"][-1]["groups"]["7200"] == [learned]
+
+
+def test_a_running_job_is_expected_to_end_sooner_on_a_fast_gpu() -> None:
+    times = RunningTimes()
+    times.predictor.learn(Asked(user="ada", name="job1", limit_s=7200, gpus=1), 4000.0)
+    view = fleet([ran(1, nodelist=("alpha1",)), job(2, limit_s=7200)])
+    memories = {key(2): JobMemory(key=key(2), submitted=NOW, asked=frozenset(), seen_at=NOW)}
+    pending = [view.jobs[key(2)]]
+    told = [
+        standing(view, pending, memories, Settings.model_validate({"gpu_speed": speeds}), Policy.default(), times)
+        for speeds in ({}, {"a100": 2.0})
+    ]
+    assert told[1].runtime_of[key(1)] == told[0].runtime_of[key(1)] / 2
+    assert told[1].runtime_of[key(2)] == told[0].runtime_of[key(2)], "it may run on any type yet"

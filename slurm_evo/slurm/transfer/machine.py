@@ -115,6 +115,8 @@ class Transfer:
     """What the job gets at its destination: its rank and the age that it lost."""
     why: str = ""
     """The reason for the move, later the reason for its end."""
+    owner: str = ""
+    """Login name."""
 
     def to_phase(self, phase: Phase, now: datetime, **changes: Any) -> Transfer:
         """The same move, in another phase."""
@@ -153,7 +155,8 @@ class Patience:
     """How long a move waits for what."""
 
     confirm_s: float = 12.0
-    """A destination that dies forgets what it was told in its last seconds (slurmctld saves every 5 s)."""
+    """A controller that dies forgets what it was told in its last seconds (slurmctld saves every 5 s): a copy is
+    believed, and the cancellation of an original, when it has been seen for so long."""
     least_deferred_s: float = 60.0
     """An original nearer to its start than this is not cancelled."""
     give_up_s: float = 300.0
@@ -173,16 +176,21 @@ def next_step(move: Transfer, seen: Seen, patience: Patience) -> Step:
     if started is not None and move.phase not in (Phase.CANCEL, Phase.RELEASE):
         # Somebody released the copy and it runs: now it counts, and the original must not run as well.
         move = move.to_phase(Phase.CANCEL, seen.now, copy=started.id)
+    if move.phase is Phase.RELEASE and seen.original.life is Life.ENDED:
+        return _release(move, seen.original, seen.copies, seen.now, patience)
     if move.phase is Phase.RELEASE:
-        return _release(move, seen.original, seen.copies, seen.now)
+        # Its controller died before it had saved the cancellation, and forgot it.
+        move = move.to_phase(Phase.CANCEL, seen.now)
     if move.phase is Phase.CANCEL and seen.original.life is Life.ENDED and seen.original.cancelled_by_us:
-        return _release(move.to_phase(Phase.RELEASE, seen.now), seen.original, seen.copies, seen.now)
+        return _release(move.to_phase(Phase.RELEASE, seen.now), seen.original, seen.copies, seen.now, patience)
     if move.phase in (Phase.WITHDRAW, Phase.RESTORE) and seen.original.life is Life.ENDED:
         # A cancellation of ours that seemed to fail can come through late.
         if seen.original.cancelled_by_us is None:
             return Step(move, note="waiting for accounting to tell who cancelled the original")
         if seen.original.cancelled_by_us and move.image is not None:
-            return _release(move.to_phase(Phase.RELEASE, seen.now), seen.original, seen.copies, seen.now)
+            return _release(
+                move.to_phase(Phase.RELEASE, seen.now), seen.original, seen.copies, seen.now, patience
+            )
     return _BY_PHASE[move.phase](move, seen.original, alive, seen.now, patience)
 
 
@@ -249,7 +257,11 @@ def _cancel(move: Transfer, original: Original, alive: list[Copy], now: datetime
     return _back(move, now, "its owner cancelled it")
 
 
-def _release(move: Transfer, original: Original, copies: tuple[Copy, ...], now: datetime) -> Step:
+def _release(
+    move: Transfer, original: Original, copies: tuple[Copy, ...], now: datetime, patience: Patience
+) -> Step:
+    if now - move.phase_since < timedelta(seconds=patience.confirm_s):
+        return Step(move, note=f"waiting for {move.job.cluster} to have the cancellation saved")
     if any(copy.final or copy.life is Life.STARTED for copy in copies):
         return Step(move.to_phase(Phase.DONE, now, image=None), note=f"it waits at {move.to}")
     held = next((copy for copy in copies if copy.life is Life.WAITING), None)
