@@ -241,6 +241,11 @@ class CommandPort:
         if ran.returncode == 0:
             return ran.stdout
         words = _words(ran) or f"exit code {ran.returncode}"
+        if "protocol authentication error" in words.lower():
+            words += (
+                " (munge, or another Slurm version: commands newer than slurmctld are refused; name its own ones"
+                " with clusters.commands)"
+            )
         if no_contact(words):
             raise ClusterUnreachable(self._name, f"«{shown}» did not reach Slurm: {words}")
         raise ClusterRefused(self._name, f"«{shown}» was refused: {words}")

@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from real_world import command, rest_url, slurm_conf
+from real_world import command, commands_of, rest_url, slurm_conf
 
 from slurm_evo.model import ClusterName, JobKey
 from slurm_evo.slurm.transfer import (
@@ -21,6 +21,7 @@ from slurm_evo.slurm.transfer import (
     JobImage,
     Known,
     Mover,
+    NotMovable,
     Patience,
     Transfer,
     TransferPort,
@@ -94,6 +95,7 @@ def ports() -> dict[ClusterName, TransferPort]:
         name: SlurmTransfers(
             name,
             slurm_conf=slurm_conf(name),
+            commands=commands_of(name),
             our_uid=os.geteuid(),
             url=rest_url(name),
             state_dir=Path(STATE, name),
@@ -140,13 +142,73 @@ class Odd:
             path.write_text(self.script)
             path.chmod(0o755)
         env = {"SLURM_CONF": slurm_conf(cluster), **self.env}
-        words = ["sbatch", "--parsable", *more, *self.options, self.name, *self.arguments]
+        own = commands_of(cluster)
+        sbatch = "sbatch" if own is None else str(own / "sbatch")  # PATH stays: it goes with the job
+        words = [sbatch, "--parsable", *more, *self.options, self.name, *self.arguments]
         return int(as_owner(self.user, home, words, env).strip())
 
 
-def twin_of(odd: Odd) -> int:
-    """The same call at gamma, never moved."""
-    return odd.submit(GAMMA)
+def twin_of(odd: Odd, cluster: str = GAMMA) -> int:
+    """The same call at the other cluster, never moved."""
+    return odd.submit(cluster)
+
+
+LARGE = "#!/bin/bash\n#SBATCH --gres=gpu:2\n" + "".join(f"# line {number} äöü '\"$\n" for number in range(9000))
+JOBS = {
+    "plain": Odd(),
+    "wrapped in odd names": Odd(["-J", "odd name, \"x\" 'y'", "--comment", "a  b"], name="odd name.sh"),
+    "arguments": Odd(arguments=["one", "two three", "", "it's", "--lr=0.1", "-O", "*"]),
+    "environment": Odd(env={
+        "FOO": "a\nb c\nX=1", "BAR": 'x="y"', "EMPTY": "", "ÄÖ": "ü", "BASH_FUNC_f%%": "() { :\n}",
+    }),
+    "sizes": Odd(["-N1-2", "-n4", "-c2", "--gpus=4", "--mem=4G", "-t30", "--time-min=10", "--mincpus=2"]),
+    "one node": Odd(["-N2", "--ntasks-per-node=3", "--gpus-per-node=2", "--mem-per-cpu=500"]),
+    "paths": Odd(["-o", "out-%j.txt", "-e", "/tmp/err-%x.%j", "-i", "/dev/zero", "-D/tmp", "--open-mode=append"]),
+    "wishes": Odd([
+        "--nice=7", "-q", "high", "-A", "physics", "--no-requeue", "--deadline=2030-01-01", "--signal=B:USR1@60",
+        "--mail-type=END,FAIL", "--mail-user=ada@example.org", "--exclusive=user", "--extra=xx", "--wckey=w",
+        "--kill-on-invalid-dep=yes", "--gres-flags=enforce-binding", "-p", "gpu", "--network=n", "--profile=task",
+        "--switches=1@10", "--spread-job", "--use-min-nodes", "--contiguous",
+    ]),
+    "a whole node": Odd(["--exclusive", "--gres=gpu:1"]),
+    "a large script": Odd(script=LARGE, name="large.sh"),
+    "its own options": Odd(script="#!/bin/bash\n#SBATCH --gres=gpu:3 -t 15\n#SBATCH --signal=TERM@30\necho\n"),
+    "another user": Odd(user="cyd", arguments=["x"]),
+    "no requeue of nothing": Odd(["--export=NONE"]),
+}  # fmt: skip
+
+
+def saved(job: int, cluster: ClusterName = DELTA) -> int:
+    """Wait until its controller has saved the job, arguments and all."""
+
+    def told() -> bool:
+        try:
+            ports()[cluster].image(job)
+        except NotMovable as refusal:
+            if "arguments" in str(refusal) or "state directory" in str(refusal):
+                return False
+            raise
+        return True
+
+    until(told, 20, f"saving of {job}")
+    return job
+
+
+LOOK = "#!/bin/bash\nenv -0 >> env.$SLURM_JOB_ID\nprintf '%s\\n' \"$@\" >> args.$SLURM_JOB_ID\n"
+"""Leaves in its folder what it sees; twice if it runs twice."""
+ITS_OWN = (
+    "SLURM_JOB", "SLURM_JOBID", "SLURM_JWT", "SLURM_CPU", "SLURM_TASK_PID", "SLURM_STEP", "HOSTNAME",
+    "SLURM_NODE",
+    "SLURMD_", "SLURM_TOPOLOGY", "SLURM_PRIO", "TMPDIR", "SLURM_GTIDS", "SLURM_CONF=", "SLURM_SLUID",
+)  # fmt: skip
+
+
+def seen_by(job: int) -> tuple[str, list[str]]:
+    """The arguments and the environment that a job of ada with the script `LOOK` saw."""
+    home = Path("/home/ada")
+    text = (home / f"env.{job}").read_bytes().decode()
+    seen = sorted(one for one in text.split("\0") if one and not one.startswith(ITS_OWN))
+    return (home / f"args.{job}").read_text(), seen
 
 
 def record(cluster: str, job: int) -> dict[str, Any]:

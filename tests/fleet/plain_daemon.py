@@ -9,11 +9,13 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 from plain import PLAIN, STATE, leave_federation
-from real_world import command, rest_url, slurm_conf
+from real_world import OPERATOR, command, commands_of, rest_url, slurm_conf
 
 from slurm_evo.slurm.transfer import Phase
 
@@ -33,10 +35,12 @@ class PlainDaemon:
         """Its configuration file."""
         return self.folder / "slurm-evo.toml"
 
-    def configure(self, *, confirm_s: float = 6, max_at_once: int = 16) -> None:
-        """Quick cycles, and moves between the two clusters."""
+    def configure(
+        self, *, confirm_s: float = 6, max_at_once: int = 16, ways: Mapping[str, str] = MappingProxyType({})
+    ) -> None:
+        """Quick cycles, and moves between the two clusters; the way into each is «command» if none is given."""
         clusters = "".join(
-            f'[[clusters]]\nname = "{name}"\nway = "command"\nslurm_conf = "{slurm_conf(name)}"\n'
+            f'[[clusters]]\nname = "{name}"\nslurm_conf = "{slurm_conf(name)}"\n{way_in(name, ways)}'
             f'[clusters.transfers]\nurl = "{rest_url(name)}"\nstate_dir = "{STATE}/{name}"\n'
             'paths = { "/home" = "/home", "/tmp" = "/tmp" }\n'
             for name in PLAIN
@@ -102,6 +106,16 @@ class PlainDaemon:
             )
         finally:
             connection.close()
+
+
+def way_in(cluster: str, ways: Mapping[str, str]) -> str:
+    """The lines of the configuration that say how a cluster is reached."""
+    way, own = ways.get(cluster, "command"), commands_of(cluster)
+    lines = f'way = "{way}"\n' + (f'commands = "{own}"\n' if own else "")
+    if way == "rest":
+        token = f"/etc/slurm-evo/jwt/{cluster}"
+        lines += f'url = "{rest_url(cluster)}"\ntoken_file = "{token}"\nuser = "{OPERATOR}"\n'
+    return lines
 
 
 def submit_marked(

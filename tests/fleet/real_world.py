@@ -6,6 +6,7 @@ import re
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 
 from slurm_evo.model import ClusterPort
 from slurm_evo.slurm.runner import Ran, run_process, slurm_environment
@@ -16,11 +17,18 @@ CLUSTERS = (*MEMBERS, "delta")
 GPUS = {"alpha": (4, 8), "beta": (2, 8), "gamma": (4, 4), "delta": (2, 8)}
 """Nodes, and GPUs of each."""
 PATIENCE_S = 60
+OLDER_COMMANDS = Path("/opt/slurm-older/bin")
+"""In a mixed fleet: the commands of the older Slurm, which delta runs."""
 
 
 def slurm_conf(cluster: str) -> str:
     """Where the fleet keeps a cluster's configuration."""
     return f"/etc/slurm/{cluster}/slurm.conf"
+
+
+def commands_of(cluster: str) -> Path | None:
+    """The folder of a cluster's own commands; None where those on PATH are."""
+    return OLDER_COMMANDS if cluster == "delta" and OLDER_COMMANDS.is_dir() else None
 
 
 def rest_url(cluster: str) -> str:
@@ -40,7 +48,8 @@ def as_operator(argv: Sequence[str], *, env: Mapping[str, str], timeout_s: float
 
 def command(cluster: str, *argv: str, user: str = "root", check: bool = True) -> str:
     """Run one of Slurm's commands at a cluster; what it printed."""
-    ran = as_user(user, argv, env=slurm_environment(slurm_conf(cluster)), timeout_s=PATIENCE_S)
+    env = slurm_environment(slurm_conf(cluster), commands_of(cluster))
+    ran = as_user(user, argv, env=env, timeout_s=PATIENCE_S)
     if check and ran.returncode:
         raise subprocess.CalledProcessError(ran.returncode, list(argv), ran.stdout, ran.stderr)
     return ran.stdout

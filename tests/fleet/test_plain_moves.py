@@ -6,12 +6,13 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
 import pytest
 from plain import (
     DELTA,
     GAMMA,
+    JOBS,
+    LOOK,
     Move,
     Odd,
     cancel_all,
@@ -21,37 +22,15 @@ from plain import (
     leave_federation,
     ports,
     record,
+    saved,
+    seen_by,
     twin_of,
     until,
 )
 from real_world import command
 
 from slurm_evo.model import Answer, JobKey
-from slurm_evo.slurm.transfer import NotMovable, Patience, Phase, Replied
-
-LARGE = "#!/bin/bash\n#SBATCH --gres=gpu:2\n" + "".join(f"# line {number} äöü '\"$\n" for number in range(9000))
-JOBS = {
-    "plain": Odd(),
-    "wrapped in odd names": Odd(["-J", "odd name, \"x\" 'y'", "--comment", "a  b"], name="odd name.sh"),
-    "arguments": Odd(arguments=["one", "two three", "", "it's", "--lr=0.1", "-O", "*"]),
-    "environment": Odd(env={
-        "FOO": "a\nb c\nX=1", "BAR": 'x="y"', "EMPTY": "", "ÄÖ": "ü", "BASH_FUNC_f%%": "() { :\n}",
-    }),
-    "sizes": Odd(["-N1-2", "-n4", "-c2", "--gpus=4", "--mem=4G", "-t30", "--time-min=10", "--mincpus=2"]),
-    "one node": Odd(["-N2", "--ntasks-per-node=3", "--gpus-per-node=2", "--mem-per-cpu=500"]),
-    "paths": Odd(["-o", "out-%j.txt", "-e", "/tmp/err-%x.%j", "-i", "/dev/zero", "-D/tmp", "--open-mode=append"]),
-    "wishes": Odd([
-        "--nice=7", "-q", "high", "-A", "physics", "--no-requeue", "--deadline=2030-01-01", "--signal=B:USR1@60",
-        "--mail-type=END,FAIL", "--mail-user=ada@example.org", "--exclusive=user", "--extra=xx", "--wckey=w",
-        "--kill-on-invalid-dep=yes", "--gres-flags=enforce-binding", "-p", "gpu", "--network=n", "--profile=task",
-        "--switches=1@10", "--spread-job", "--use-min-nodes", "--contiguous",
-    ]),
-    "a whole node": Odd(["--exclusive", "--gres=gpu:1"]),
-    "a large script": Odd(script=LARGE, name="large.sh"),
-    "its own options": Odd(script="#!/bin/bash\n#SBATCH --gres=gpu:3 -t 15\n#SBATCH --signal=TERM@30\necho\n"),
-    "another user": Odd(user="cyd", arguments=["x"]),
-    "no requeue of nothing": Odd(["--export=NONE"]),
-}  # fmt: skip
+from slurm_evo.slurm.transfer import Patience, Phase, Replied
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -74,22 +53,6 @@ def nothing_else_waits() -> Iterator[None]:
     yield
     for cluster in (DELTA, GAMMA):
         cancel_all(cluster, ("ada", "cyd"))
-
-
-def saved(job: int) -> int:
-    """Wait until delta has saved the job, arguments and all."""
-
-    def told() -> bool:
-        try:
-            ports()[DELTA].image(job)
-        except NotMovable as refusal:
-            if "arguments" in str(refusal) or "state directory" in str(refusal):
-                return False
-            raise
-        return True
-
-    until(told, 20, f"saving of {job}")
-    return job
 
 
 @pytest.mark.parametrize("name", JOBS)
@@ -203,27 +166,15 @@ def ended(job: int) -> bool:
 
 
 def test_the_job_that_runs_sees_what_it_would_have_seen() -> None:
-    script = "#!/bin/bash\nenv -0 > env.$SLURM_JOB_ID\nprintf '%s\\n' \"$@\" > args.$SLURM_JOB_ID\n"
-    odd = Odd(script=script, name="look.sh", arguments=["a b", "", "ü"], env={"FOO": "x\ny=1", "BAR": "'\"$"})
+    odd = Odd(script=LOOK, name="look.sh", arguments=["a b", "", "ü"], env={"FOO": "x\ny=1", "BAR": "'\"$"})
     job, twin = saved(odd.submit(DELTA)), twin_of(odd)
     assert Move(job).to_its_end().phase is Phase.DONE
     freed = command(GAMMA, "squeue", "--noheader", "--states=RUNNING", "--format=%A").split()[0]
     command(GAMMA, "scancel", freed)
-    home = Path("/home/ada")
     for number in (job, twin):
         until(partial(ended, number), 60, f"{number}")
-    its_own = (
-        "SLURM_JOB", "SLURM_JOBID", "SLURM_JWT", "SLURM_CPU", "SLURM_TASK_PID", "SLURM_STEP", "HOSTNAME",
-        "SLURM_NODE",
-        "SLURMD_", "SLURM_TOPOLOGY", "SLURM_PRIO", "TMPDIR", "SLURM_GTIDS", "SLURM_CONF=", "SLURM_SLUID",
-    )  # fmt: skip
-
-    def seen(number: int) -> list[str]:
-        text = (home / f"env.{number}").read_bytes().decode()
-        return sorted(one for one in text.split("\0") if one and not one.startswith(its_own))
-
-    assert seen(job) == seen(twin)
-    assert (home / f"args.{job}").read_text() == (home / f"args.{twin}").read_text() == "a b\n\nü\n"
+    assert seen_by(job) == seen_by(twin)
+    assert seen_by(job)[0] == "a b\n\nü\n"
     fill(GAMMA, 1, 4)
 
 

@@ -58,7 +58,7 @@ if [ -n "$OLDER" ]; then
   mkdir -p /mnt/older/upper /mnt/older/work older var/lib/slurm-evo-site var/spool/slurmd
   mount -t overlay overlay -o lowerdir="$OLDER",upperdir=/mnt/older/upper,workdir=/mnt/older/work older
   cp etc/hosts older/etc/hosts
-  for shared in proc sys dev run tmp home scratch etc/slurm var/lib/slurm-evo-site var/spool/slurmd; do
+  for shared in proc sys dev run tmp home scratch src etc/slurm var/lib/slurm-evo-site var/spool/slurmd; do
     mkdir -p older/$shared
     mount --rbind $shared older/$shared
   done

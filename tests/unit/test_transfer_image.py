@@ -36,6 +36,7 @@ def record(**changes: Any) -> dict[str, Any]:
         "standard_output": "/home/ada/slurm-%j.out", "standard_input": "/dev/null", "cpus": number(1),
         "tasks": number(1), "time_limit": number(60), "memory_per_cpu": number(2000), "max_nodes": number(1),
         "tasks_per_core": {"set": False, "infinite": True, "number": 0}, "thread_spec": 32766,
+        "stdout_expanded": "/home/ada/slurm-3000002.out",
         "array_job_id": number(0), "het_job_id": number(0), "mail_user": "ada", "mail_type": [],
     }  # fmt: skip
     return {**plain, **changes}
@@ -150,6 +151,43 @@ def test_signal_and_open_mode_are_read_where_they_were_written() -> None:
     assert wished["kill_warning_delay"] == number(30)
     assert wished["kill_warning_flags"] == ["BATCH_JOB"]
     assert wished["open_mode"] == ["TRUNCATE"]
+
+
+OLDER: dict[str, Any] = {"standard_output": "/home/ada/slurm-3000002.out", "standard_input": "/dev/null"}
+"""As 24.11 shows it."""
+
+
+@pytest.mark.parametrize(
+    ("line", "shown", "written"),
+    [
+        ("sbatch job.sh", {}, ("slurm-%j.out", None)),
+        ("sbatch -o out-%5j-%x-%u job.sh", {"standard_output": "/home/ada/out-3000002-job-ada"},
+         ("/home/ada/out-%5j-%x-%u", None)),
+        ("sbatch --output=/tmp/a%%b-%N job.sh", {"standard_output": "/tmp/a%b-%N"}, ("/tmp/a%%b-%N", None)),
+        ("sbatch --error e.%10j job.sh", {"standard_error": "/home/ada/e.0003000002"},
+         ("slurm-%j.out", "/home/ada/e.%10j")),
+    ],
+)  # fmt: skip
+def test_older_slurm_fills_in_the_number_and_the_path_is_taken_from_where_it_was_written(
+    line: str, shown: dict[str, Any], written: tuple[str, str | None]
+) -> None:
+    older = OLDER | shown
+    changes = {"standard_error": older["standard_output"], **older}
+    fields = _of_older(line, changes).fields
+    assert (fields["standard_output"], fields.get("standard_error")) == written
+    assert fields["standard_input"] == "/dev/null"
+
+
+@pytest.mark.parametrize("output", ["/home/ada/a name 3000002", "/home/ada/slurm-3000003.out"])
+def test_a_path_that_is_found_nowhere_is_refused(output: str) -> None:
+    with pytest.raises(NotMovable, match="--output"):
+        _of_older("sbatch -o a job.sh", OLDER | {"standard_output": output})
+
+
+def _of_older(line: str, changes: dict[str, Any]) -> JobImage:
+    shown = record(**changes)
+    del shown["stdout_expanded"]
+    return image_of(JobKey(DELTA, 3000002), shown, line, state([], ["/home/ada/job.sh"]), "")
 
 
 @pytest.mark.parametrize("line", ["", "/opt/bin/sbatch.py job.sh", "sbatcher job.sh"])

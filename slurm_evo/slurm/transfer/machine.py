@@ -188,9 +188,7 @@ def next_step(move: Transfer, seen: Seen, patience: Patience) -> Step:
         if seen.original.cancelled_by_us is None:
             return Step(move, note="waiting for accounting to tell who cancelled the original")
         if seen.original.cancelled_by_us and move.image is not None:
-            return _release(
-                move.to_phase(Phase.RELEASE, seen.now), seen.original, seen.copies, seen.now, patience
-            )
+            return _release(move.to_phase(Phase.RELEASE, seen.now), seen.original, seen.copies, seen.now, patience)
     return _BY_PHASE[move.phase](move, seen.original, alive, seen.now, patience)
 
 

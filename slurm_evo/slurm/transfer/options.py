@@ -84,6 +84,14 @@ def unshown(submit_line: str, script: str, environment: Iterable[str]) -> dict[s
     return found
 
 
+def said(name: str, submit_line: str, script: str, environment: Iterable[str]) -> list[str]:
+    """Every value that was written for an option: as ``--NAME``, ``#SBATCH --NAME`` and ``SBATCH_NAME``."""
+    words = (*_options(submit_line.split()), *_options(list(_directives(script, []))))
+    variable = f"SBATCH_{name.upper()}="
+    found = [value for option, value in words if option == name and value]
+    return found + [one.removeprefix(variable) for one in environment if one.startswith(variable)]
+
+
 def _directives(script: str, refused: list[str]) -> Iterator[str]:
     """The words of the #SBATCH lines, which end at the first command."""
     for line in script.splitlines()[1:]:

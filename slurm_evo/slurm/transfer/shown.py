@@ -11,7 +11,8 @@ from slurm_evo.model import Hold, JobKey
 from slurm_evo.slurm.transfer.fields import description, with_unshown
 from slurm_evo.slurm.transfer.image import JobImage, NotMovable
 from slurm_evo.slurm.transfer.machine import Life
-from slurm_evo.slurm.transfer.options import unshown
+from slurm_evo.slurm.transfer.options import said, unshown
+from slurm_evo.slurm.transfer.output_paths import as_written, shows_patterns
 
 _ENDED = frozenset((
     "COMPLETED", "CANCELLED", "FAILED", "TIMEOUT", "NODE_FAIL", "PREEMPTED", "BOOT_FAIL", "DEADLINE",
@@ -68,6 +69,10 @@ def image_of(
     _check_text(script, *environment, *argv)
     line = _without_arguments(submit_line, argv)
     fields = with_unshown(description(record), unshown(line, script, environment))
+    if not shows_patterns(record):
+        written = {name: said(name, line, script, environment) for name in ("output", "error", "input")}
+        fields.pop("standard_error", None)
+        fields |= as_written(record, written)
     return JobImage(
         key=key,
         user=str(record["user_name"]),
