@@ -125,7 +125,7 @@ class ControllerFacts:
     version: str
     """Such as 26.05.5."""
     priority_type: str
-    """Such as priority/multifactor."""
+    """Such as priority/multifactor; unknown: this way in does not tell it."""
     priority_flags: frozenset[str] = frozenset()
     priority_weights: Mapping[str, int] = field(default_factory=lambda: _NO_WEIGHTS)
     """By lower-case name: age, assoc, fairshare, jobsize, partition, qos."""
@@ -144,8 +144,8 @@ class ControllerFacts:
 
     @property
     def multifactor(self) -> bool:
-        """SiteFactor has an effect at all."""
-        return self.priority_type.endswith("multifactor")
+        """SiteFactor has an effect at all; where that is not told, Slurm's default is taken to be in force."""
+        return self.priority_type.endswith(("multifactor", "unknown"))
 
     @property
     def rate_limited(self) -> bool:

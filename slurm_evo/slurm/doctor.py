@@ -116,8 +116,11 @@ def _version(name: str, facts: ControllerFacts) -> Iterable[Finding]:
 
 
 def _priority(name: str, facts: ControllerFacts, settings: Settings) -> Iterable[Finding]:
-    if not facts.priority_type:
-        yield Finding(name, "priority", Level.NOTE, "this way in does not tell PriorityType")
+    if facts.priority_type == "unknown":
+        yield Finding(
+            name, "priority", Level.NOTE, "this way in does not tell PriorityType",
+            "make sure it is priority/multifactor: any other ignores SiteFactor",
+        )  # fmt: skip
         return
     if not facts.multifactor:
         yield Finding(
