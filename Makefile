@@ -14,7 +14,7 @@ demo: $(VENV)/.installed
 
 test: packages $(VENV)/.installed-test
 	$(MAKE) --no-print-directory check
-	$(MAKE) --no-print-directory --jobs=3 unit fleet-forky fleet-trixie
+	$(MAKE) --no-print-directory --jobs=4 unit fleet-forky fleet-plain fleet-trixie
 
 # What a fresh Debian lacks. Only root can install it; anybody else is told what is missing by the tests.
 packages:
@@ -42,7 +42,7 @@ unit:
 	$(BIN)/python -m pytest
 
 # Real Slurm: the same contract tests and the stories that only real daemons can tell.
-fleet: fleet-forky fleet-trixie
+fleet: fleet-forky fleet-plain fleet-trixie
 
 fleet-%:
 	$(BIN)/python tests/fleet/run.py $*

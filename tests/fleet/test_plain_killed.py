@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from plain import DELTA, GAMMA, cancel_all, close_ports, fill, until
 from plain_daemon import PlainDaemon, prepared, runs, submit_marked, until_nothing_is_left
-from plain_faults import SITE, fill_both, looked_at, struck_by_site, verdict
+from plain_faults import fill_both, looked_at, struck_by_site, verdict
 from real_world import command
 
 from slurm_evo.slurm.transfer import Phase
@@ -70,7 +70,9 @@ def test_twenty_deaths_during_moves(folder: Path) -> None:
     assert daemon.moves()["done"] > 10
 
 
-@pytest.mark.parametrize("fault", SITE)
+@pytest.mark.parametrize(
+    "fault", [f"slurmctld of {name} is killed" for name in (DELTA, GAMMA)] + ["gamma refuses"]
+)
 def test_whatever_happens_to_a_controller_at_any_step(folder: Path, fault: str) -> None:
     """A job for each point of a move, all at their points at once: stopped or killed there, or refusing."""
     fill_both()
