@@ -7,7 +7,7 @@ from contextlib import suppress
 from copy import copy
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from slurm_evo.model import ClusterError, ClusterName, JobState
@@ -196,6 +196,7 @@ def test_every_meddling_at_each_single_call_is_honoured() -> None:
 
 
 @settings(max_examples=150, deadline=None)
+@example([(1, "die"), (2, "die"), (7, "pass 1000"), (7, "pass 1000"), (28, "pass 1000")], 3)
 @given(st.lists(st.tuples(st.integers(1, 90), EVENTS), max_size=8), st.integers(1, 12))
 def test_nothing_is_lost_or_run_twice(events: list[tuple[int, str]], cycles: int) -> None:
     world = World(events)

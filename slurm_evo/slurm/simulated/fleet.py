@@ -450,9 +450,12 @@ class SimulatedFleet:
             self._touch(each.cluster)
         job = record.user_job
         job.alive -= 1
+        if record.started is not None:
+            job.ran_to = ending
         if job.alive:
             return
-        job.ended, job.ending = self._now, ending
+        # A held copy of a job that ran elsewhere says nothing of how it ended.
+        job.ended, job.ending = self._now, job.ran_to or ending
         self._open -= 1
         self._clear_dependencies(job.key)
 

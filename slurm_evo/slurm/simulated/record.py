@@ -93,5 +93,7 @@ class SimulatedJob:
     """Where it ran."""
     ending: str = ""
     """COMPLETED, TIMEOUT or CANCELLED."""
+    ran_to: str = ""
+    """How the record that ran has ended."""
     alive: int = 1
     """Records of unfederated clusters that stand for it: two while it is being moved between them."""
