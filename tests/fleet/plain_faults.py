@@ -145,9 +145,9 @@ def answers(cluster: str) -> bool:
     return True
 
 
-def refuse(accounts: str) -> None:
-    """Let gamma's partition take these accounts only."""
-    command(GAMMA, "scontrol", "update", "PartitionName=gpu", f"AllowAccounts={accounts}")
+def partition(state: str) -> None:
+    """Of gamma; DRAIN: it takes no new jobs, what waits there may start (slurm.conf(5), State)."""
+    command(GAMMA, "scontrol", "update", "PartitionName=gpu", f"State={state}")
 
 
 def by_owner(cluster: ClusterName, *argv: str) -> Callable[[Case], None]:
@@ -181,7 +181,7 @@ SITE: Mapping[str, tuple[Callable[[], None], Callable[[], None], bool]] = {
         for name in PLAIN
         for what, word in (("stops", "stop"), ("is killed", "kill"))
     },
-    "gamma refuses": (lambda: refuse("root"), lambda: refuse("ALL"), True),
+    "gamma refuses": (lambda: partition("DRAIN"), lambda: partition("UP"), True),
 }
 """Begin, end, and whether it lasts until the moves are over."""
 KILLED = "daemon is killed"

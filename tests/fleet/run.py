@@ -1,4 +1,4 @@
-"""Run the tests of this folder inside real fleets, by stages: ``python tests/fleet/run.py [STAGE …]``.
+"""Run the tests of this folder inside real fleets: ``python tests/fleet/run.py [LANE …]``.
 
 Needs root (namespaces, chroot). Anybody else is told so, and nothing runs; with CI=true or
 SLURM_EVO_REQUIRE_SLURM=1 that is a failure.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
@@ -22,15 +23,32 @@ PLUGIN = ("test_site_factor_plugin.py", "test_install_plugins.py")
 """Where Debian offers the source of Slurm, so that site_factor/evo can be built: trixie."""
 PLAIN = ("test_plain_moves.py", "test_plain_killed.py")
 """They take a cluster out of the federation: in a fleet of their own."""
-STAGES: dict[str, tuple[str, tuple[str, ...]]] = {
-    "forky": (
-        "forky",
-        tuple(sorted(file.name for file in HERE.glob("test_*.py") if file.name not in (*PLUGIN, *PLAIN))),
+MIXED = ("test_mixed_versions.py",)
+"""Delta on an older Slurm than the others."""
+OWN_FLEETS = (*PLUGIN, *PLAIN, *MIXED)
+REST = tuple(sorted(file.name for file in HERE.glob("test_*.py") if file.name not in OWN_FLEETS))
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Files that share a fleet."""
+
+    release: str
+    files: tuple[str, ...]
+    delta: str | None = None
+    """The Debian release of delta, if it is another one."""
+
+
+LANES: dict[str, tuple[Stage, ...]] = {
+    "forky": (Stage("forky", REST),),
+    "plain": (Stage("forky", PLAIN),),
+    # Slurm 24.11 has no pyslurm here: command line and REST.
+    "trixie": (
+        Stage("trixie", ("test_command_port.py", "test_rest_port.py", "test_lua_hook.py", *PLUGIN)),
+        Stage("forky", MIXED, delta="trixie"),
     ),
-    "plain": ("forky", PLAIN),
-    "trixie": ("trixie", ("test_command_port.py", "test_rest_port.py", "test_lua_hook.py", *PLUGIN)),
 }
-"""Debian release and files of each stage, which has a fleet of its own. Slurm 24.11 has no pyslurm here."""
+"""What can run side by side, about as long each."""
 
 
 def main() -> int:
@@ -40,16 +58,18 @@ def main() -> int:
         print("tests on real Slurm need root (namespaces, chroot): not run", file=sys.stderr)
         return 1 if required else 0
     result = 0
-    for stage in sys.argv[1:] or list(STAGES):
-        release, files = STAGES[stage]
-        with Fleet.up(f"tests-{stage}-{os.getpid()}", release) as fleet:
-            print(f"== {stage}: Slurm {fleet.slurm_version} (Debian {release}) ==", flush=True)
-            if set(PLUGIN) & set(files):
-                deliver(fleet)
-            paths = [f"/src/tests/fleet/{file}" for file in files]
-            pytest = [f"{VENV}/bin/python", "-m", "pytest", "--no-header", "-p", "no:cacheprovider", *paths]
-            done = subprocess.run(fleet.argv(pytest), check=False, stdin=subprocess.DEVNULL)
-            result = result or done.returncode
+    for lane in sys.argv[1:] or list(LANES):
+        for place, stage in enumerate(LANES[lane]):
+            with Fleet.up(f"tests-{lane}-{os.getpid()}-{place}", stage.release, delta=stage.delta) as fleet:
+                print(
+                    f"== {lane}: Slurm {fleet.slurm_version}, delta {stage.delta or stage.release} ==", flush=True
+                )
+                if set(PLUGIN) & set(stage.files):
+                    deliver(fleet)
+                paths = [f"/src/tests/fleet/{file}" for file in stage.files]
+                pytest = [f"{VENV}/bin/python", "-m", "pytest", "--no-header", "-p", "no:cacheprovider", *paths]
+                done = subprocess.run(fleet.argv(pytest), check=False, stdin=subprocess.DEVNULL)
+                result = result or done.returncode
     return result
 
 
