@@ -259,6 +259,7 @@ class Move:
         self.patience = more.pop("patience", Patience(confirm_s=2))
         self.move = Transfer(job=JobKey(source, job), to=to, began=now, phase_since=now, **more)
         self.written: list[Transfer] = []
+        self.note = ""
 
     def _write(self, move: Transfer) -> None:
         self.move = move
@@ -273,7 +274,7 @@ class Move:
             self.ports, write=self._write, translate=self._translate, clock=lambda: datetime.now(UTC),
             patience=self.patience, defer_s=900,
         )  # fmt: skip
-        mover.advance(self.move)
+        self.note = mover.advance(self.move).note
 
     def to_its_end(self, seconds: float = 60) -> Transfer:
         """Carry on until nothing is left to do."""
@@ -283,7 +284,10 @@ class Move:
                 self.carry_on()
             return not self.move.phase.open
 
-        until(over, seconds, f"the move {self.move.job} ({self.move.phase})")
+        try:
+            until(over, seconds, f"the end of the move {self.move.job}")
+        except AssertionError as failure:
+            raise AssertionError(f"{failure}: {self.move.phase}, {self.note}") from None
         return self.move
 
 

@@ -333,6 +333,8 @@ def verdict(case: Case, fault: str) -> tuple[str, str]:
         if fault == "owner edits" and case.accepted and shown["time_limit"]["number"] != 7:
             wrong.append("its edit is lost")
     where = "cancelled" if not case.places else "moved" if GAMMA in case.places else "stayed"
+    if wrong:
+        wrong.append(f"{case.move.move.phase}: {case.move.move.why}")
     return where + (", held" if held else ""), "; ".join(wrong)
 
 

@@ -155,6 +155,7 @@ def test_a_copy_that_its_owner_releases_is_not_run_twice() -> None:
     command(GAMMA, "scancel", freed)
     command(GAMMA, "scontrol", "release", str(job), user="ada")
     until(lambda: record(GAMMA, job)["job_state"] != ["PENDING"], 30, "the copy's start")
+    move.patience = Patience(confirm_s=2)
     assert move.to_its_end().phase is Phase.DONE
     assert record(DELTA, job)["job_state"] == ["CANCELLED"]
     fill(GAMMA, 1, 4)

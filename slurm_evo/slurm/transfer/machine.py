@@ -268,7 +268,7 @@ def _release(
         ask = Ask.RELEASE if original.hold is Hold.NONE else Ask.HAND_OVER_HELD
         return Step(replace(move, copy=held.id), ask)
     if copies:
-        why = f"it was cancelled at {move.to}"
+        why = f"it has ended at {move.to}"
         return Step(move.to_phase(Phase.DONE, now, image=None, why=why), note=why)
     return Step(move, Ask.SUBMIT, f"{move.to} has lost it: submitted again")
 

@@ -169,7 +169,9 @@ class SlurmTransfers:
         state, _, noted = told.partition("|")
         if state.split(" ")[0] in ("PENDING", "RUNNING", "SUSPENDED"):
             return None
-        ours = state == f"CANCELLED by {self._our_uid}"
+        # A slurmctld that is killed after a cancellation recovers the job without who cancelled it, and accounting
+        # then forgets that too: our mark, set just before, is what is left.
+        ours = state in (f"CANCELLED by {self._our_uid}", "CANCELLED")
         return ours and mark_of(noted if comment is None else comment, TO) is not None
 
     def copies(self, of: JobKey, image: JobImage | None, known: int | None) -> tuple[Copy, ...]:
