@@ -153,6 +153,13 @@ def test_signal_and_open_mode_are_read_where_they_were_written() -> None:
     assert wished["open_mode"] == ["TRUNCATE"]
 
 
+def test_a_job_whose_tasks_slurm_has_changed_is_left_where_it_is() -> None:
+    found = unshown("sbatch --gpus-per-task=1 -n2 --gres=gpu:1 x.sh", SCRIPT, [])
+    assert with_unshown({"tasks": 2}, found)["tasks"] == 2
+    with pytest.raises(NotMovable, match="asked for 2 tasks, and Slurm shows 1"):
+        with_unshown({"tasks": 1}, found)
+
+
 OLDER: dict[str, Any] = {"standard_output": "/home/ada/slurm-3000002.out", "standard_input": "/dev/null"}
 """As 24.11 shows it."""
 

@@ -121,11 +121,14 @@ def description(record: Mapping[str, Any]) -> dict[str, Any]:
 def with_unshown(wished: dict[str, Any], found: Mapping[str, str]) -> dict[str, Any]:
     """Add what the record does not show: ``--signal`` and ``--open-mode`` (sbatch(1)).
 
-    A number of nodes that nobody asked for is slurmctld's own reckoning, and goes.
+    A number of nodes that nobody asked for is slurmctld's own reckoning, and goes. Of ``--gpus-per-task`` that
+    contradicts ``--gres`` the scheduler of 24.11 makes another number of tasks at its first look.
 
     Raises:
-        NotMovable: a value that was not understood.
+        NotMovable: a value that was not understood, or no longer what was asked for.
     """
+    if (tasks := found.get("ntasks")) is not None and tasks != str(wished.get("tasks", tasks)):
+        raise NotMovable(f"its owner asked for {tasks} tasks, and Slurm shows {wished['tasks']}")
     if "nodes" not in found:
         wished.pop("minimum_nodes", None)
         wished.pop("maximum_nodes", None)

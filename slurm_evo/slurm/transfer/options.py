@@ -25,8 +25,9 @@ time-min tmp tres-bind tres-per-task uid use-min-nodes verbose wckey wrap
 """
 SHOWN = frozenset(_WORDS_OF_SHOWN.split())
 """What the job's record, its flags or its environment (``--propagate``, ``--export``) shows."""
-READ = frozenset(("signal", "open-mode", "nodes"))
-"""What is read from where it was written; whether ``--nodes`` was said at all the record does not tell."""
+READ = frozenset(("signal", "open-mode", "nodes", "ntasks"))
+"""What is read from where it was written; whether ``--nodes`` was said at all the record does not tell, and the
+tasks it shows may be Slurm's."""
 _GRES_FLAGS = ("disable-binding", "enforce-binding")
 """The ones that the record's flags show."""
 _SHORT = {
