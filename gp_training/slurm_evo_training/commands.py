@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -103,10 +104,11 @@ def train(
     Example: `sacct -a -X -P -S 2026-09-01 -o ALL > history.txt; slurm-evo train --sacct history.txt
     --fleet fleet.toml --minutes 10; slurm-evo policy add trained/front.json --promote`
 
-    Ctrl-C keeps the best so far; `--resume` goes on. Exit code 2 and one sentence if the history cannot be used:
-    nothing is written then.
+    Ctrl-C or SIGTERM keeps the best so far; `--resume` goes on. Exit code 2 and one sentence if the
+    history cannot be used: nothing is written then.
     """
     _need_training_extra()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     from slurm_evo.config import load as load_settings
     from slurm_evo_training.material import gather, parts
     from slurm_evo_training.training import read_recipe

@@ -9,6 +9,7 @@ import math
 import multiprocessing
 import os
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ProcessPoolExecutor
@@ -349,9 +350,19 @@ def settle(problem: Problem) -> None:
     """Make this process ready to work on a problem."""
     global _HERE  # noqa: PLW0603 - a process pool gives its workers nothing else to keep
     _HERE = Evaluator(problem=problem)
-    # The terminal sends Ctrl-C to every process; the main one ends the others.
+    # Ctrl-C goes to every process, as a signal of Slurm may; the main one ends the others.
     with contextlib.suppress(ValueError):
         signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    """A worker of a process that was killed would wait for work for ever."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
 
 
 def advance_island(
@@ -412,7 +423,7 @@ def _local(workers: int) -> Callable[[Problem], contextlib.AbstractContextManage
             except BaseException:
                 pool.shutdown(wait=False, cancel_futures=True)
                 for process in list((pool._processes or {}).values()):  # noqa: SLF001 - no public way to stop one
-                    process.terminate()
+                    process.kill()
                 raise
 
     return place

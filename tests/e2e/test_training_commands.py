@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -26,17 +27,20 @@ class Site:
         (folder / "recipe.toml").write_text(TINY)
 
     def run(self, *words: str | Path, room: str = "slurm_evo_training", code: int = 0) -> str:
+        process = self.start(*words, room=room)
+        told, complained = process.communicate(timeout=500)
+        assert process.returncode == code, told + complained
+        return told if code == 0 else complained
+
+    def start(self, *words: str | Path, room: str = "slurm_evo_training") -> subprocess.Popen[str]:
         paths = os.pathsep.join(str(ROOT / part) for part in ("", "daemon", "gp_training"))
         env = {
             **os.environ, "PYTHONPATH": paths, "COLUMNS": "120",
             "SLURM_EVO_STORE__STATE_DIR": str(self.folder / "state"),
         }  # fmt: skip
         argv = [sys.executable, "-m", room, *map(str, words)]
-        done = subprocess.run(
-            argv, capture_output=True, text=True, env=env, check=False, timeout=500, cwd=self.folder
-        )
-        assert done.returncode == code, done.stdout + done.stderr
-        return done.stdout if code == 0 else done.stderr
+        pipe = subprocess.PIPE
+        return subprocess.Popen(argv, stdout=pipe, stderr=pipe, text=True, env=env, cwd=self.folder)
 
     def policy(self, *words: str | Path, code: int = 0) -> str:
         return self.run("policy", *words, room="slurm_evo_daemon", code=code)
@@ -45,6 +49,26 @@ class Site:
 @pytest.fixture
 def site(tmp_path: Path) -> Site:
     return Site(tmp_path)
+
+
+def test_a_training_that_is_told_to_end_keeps_the_best_so_far(site: Site) -> None:
+    site.run("trace", "generate", "days.parquet", "--days", "3", "--load", "0.9", "--fleet", "fleet.toml")
+    (site.folder / "recipe.toml").write_text(TINY.replace("generations = 2", "generations = 100000"))
+    words = ["train", "--trace", "days.parquet", "--fleet", "fleet.toml", "--recipe", "recipe.toml"]
+    process = site.start(*words, "--scheduler", "easy", "--workers", "2", "--minutes", "30", "--json")
+    try:
+        deadline = time.monotonic() + 200
+        while not (site.folder / "trained" / "checkpoint.json").is_file():
+            assert process.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        process.terminate()
+        told, complained = process.communicate(timeout=200)
+    finally:
+        process.kill()
+    assert process.returncode == 0, complained
+    assert json.loads(told)["interrupted"]
+    assert json.loads((site.folder / "trained" / "front.json").read_text())
 
 
 def test_a_history_becomes_a_policy_in_force(site: Site) -> None:

@@ -1,7 +1,13 @@
 """Evolution: the same for a seed wherever it runs, better than what it began with."""
 
 import json
+import os
+import signal
+import subprocess
+import sys
+import time
 from dataclasses import asdict, replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -47,6 +53,41 @@ def test_ctrl_c_keeps_the_best_so_far(tmp_path):
     assert evolved.interrupted
     assert evolved.front
     assert json.loads(file.read_text())["exchanges"] == 1
+
+
+KILLED = """
+import os, signal, time
+from training_stories import problem
+from slurm_evo_training.evolution import _local
+if __name__ == "__main__":
+    with _local(2)(problem()) as place:
+        for work in [place.submit(time.sleep, 0.2) for _ in range(4)]:
+            work.result()
+        print(*place._processes, flush=True)
+        os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_no_worker_outlives_a_run_that_was_killed(tmp_path):
+    (tmp_path / "killed.py").write_text(KILLED)
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    argv = [sys.executable, str(tmp_path / "killed.py")]
+    killed = subprocess.run(argv, env=env, capture_output=True, text=True, check=False, timeout=120)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    workers = [int(word) for word in killed.stdout.split()]
+    assert len(workers) == 2
+    deadline = time.monotonic() + 20
+    while alive := [pid for pid in workers if runs(pid)]:
+        assert time.monotonic() < deadline, alive
+        time.sleep(0.05)
+
+
+def runs(pid):
+    """A process that ended may be left as a zombie where nobody reaps."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
 
 
 def test_time_that_runs_out_ends_the_run_after_an_exchange():
