@@ -7,8 +7,9 @@ import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
-from slurm_evo.cli.options import ConfigOption, JsonOption
+from slurm_evo.cli.options import ConfigOption, JsonOption, OwnConfigOption
 
 if TYPE_CHECKING:
     from slurm_evo.model import JobKey
@@ -20,8 +21,24 @@ def register(app: typer.Typer) -> None:
     app.command("where")(where)
     app.command("movable")(movable)
     app.command("digest")(digest)
-    settings = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": ["--help"]}
-    app.command("submit", context_settings=settings)(submit)
+    app.command("submit", cls=_BeforeSbatch, context_settings={"help_option_names": ["--help"]})(submit)
+
+
+class _BeforeSbatch(TyperCommand):
+    """A command whose own options come first; from the first other word on nothing is looked at.
+
+    sbatch and the script have a -c, a --config and a --help of their own.
+    """
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Keep the rest as it is."""
+        own = 0
+        while own < len(args) and args[own].partition("=")[0] in ("--config", "--help"):
+            own += 2 if args[own] == "--config" else 1
+        rest = args[own + 1 :] if args[own : own + 1] == ["--"] else args[own:]
+        super().parse_args(ctx, args[:own])
+        ctx.args = rest
+        return rest
 
 
 def where(
@@ -180,11 +197,11 @@ def digest(
         raise typer.Exit(1)
 
 
-def submit(context: typer.Context, config: ConfigOption = None) -> None:
+def submit(context: typer.Context, config: OwnConfigOption = None) -> None:
     """Submit where the job would start first: takes sbatch's arguments unchanged and runs sbatch there.
 
     Each configured cluster is asked with `sbatch --test-only`, as you. Options of slurm-evo itself come
-    before those of sbatch; put `--` between them if they look alike.
+    first; everything from the first other word on is sbatch's and the script's.
 
     Example: `slurm-evo submit --gpus=2 --time=60 train.sh --epochs 3`
     """

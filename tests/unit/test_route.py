@@ -34,6 +34,12 @@ def test_the_earliest_start_wins_and_the_first_of_equals() -> None:
 SBATCH = """#!/bin/sh
 case "$1" in
 --test-only)
+  case "$2$SBATCH_CLUSTERS" in
+    -h) echo "Usage: sbatch"; exit ;;
+    -Q) exit ;;
+    *away*)
+      echo "sbatch: Job 1 to start at 2026-03-09T12:00:00 on cluster away a using 1 processors" >&2; exit ;;
+  esac
   case "$SLURM_CONF" in
     *near*) echo "sbatch: Job 1 to start at 2026-03-02T12:00:00 a using 1 processors" >&2 ;;
     *) echo "sbatch: Job 1 to start at 2026-03-03T12:00:00 a using 1 processors" >&2 ;;
@@ -43,8 +49,8 @@ esac
 """
 
 
-def slurm_evo(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    """The command as a process, with an sbatch that knows two clusters."""
+def slurm_evo(folder: Path, *words: str, **more: str) -> subprocess.CompletedProcess[str]:
+    """The command as a process, with an sbatch that knows two clusters, and more environment."""
     sbatch = folder / "sbatch"
     sbatch.write_text(SBATCH)
     sbatch.chmod(sbatch.stat().st_mode | stat.S_IXUSR)
@@ -55,9 +61,15 @@ def slurm_evo(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
             f'[[clusters]]\nname = "{name}"\nway = "command"\nslurm_conf = "/{name}"\n' for name in ("far", "near")
         )
     )
-    env = {"PATH": f"{folder}:/usr/bin:/bin", "SLURM_EVO_CONFIG": str(config), "PYTHONPATH": ":".join(sys.path)}
+    env = {
+        "PATH": f"{folder}:/usr/bin:/bin",
+        "SLURM_EVO_CONFIG": str(config),
+        "PYTHONPATH": ":".join(sys.path),
+    } | more
     argv = [sys.executable, "-m", "slurm_evo_daemon", *words]
-    return subprocess.run(argv, env=env, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
+    return subprocess.run(
+        argv, env=env | more, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL
+    )
 
 
 def test_submit_passes_sbatchs_arguments_on_unchanged(tmp_path: Path) -> None:
@@ -66,6 +78,39 @@ def test_submit_passes_sbatchs_arguments_on_unchanged(tmp_path: Path) -> None:
     assert "near, expected start 2026-03-02 12:00:00" in ran.stderr
     own = slurm_evo(tmp_path, "submit", "-M", "far", "train.sh")
     assert own.stdout.endswith("|-M|far|train.sh|")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["-c", "4", "train.sh"],
+        ["-Jtraincfg", "train.sh"],
+        ["train.sh", "-c", "conf"],
+        ["train.sh", "--config", "conf.yaml", "--help"],
+        ["train.sh", "--", "-x"],
+        ["-o", "out", "train.sh", "-M", "3"],
+    ],
+)
+def test_submit_has_no_options_among_those_of_sbatch_and_the_script(tmp_path: Path, words: list[str]) -> None:
+    ran = slurm_evo(tmp_path, "submit", *words)
+    assert ran.stdout == "|".join(["/near", *words, ""])
+    own = slurm_evo(tmp_path, "submit", "--config", str(tmp_path / "slurm-evo.toml"), "--", *words)
+    assert own.stdout == ran.stdout
+
+
+def test_submit_names_the_cluster_that_its_owner_chose(tmp_path: Path) -> None:
+    ran = slurm_evo(tmp_path, "submit", "train.sh", SBATCH_CLUSTERS="away")
+    assert ran.stderr.startswith("slurm-evo: away, expected start 2026-03-09")
+
+
+def test_submit_asks_aloud_where_sbatch_is_to_be_quiet(tmp_path: Path) -> None:
+    ran = slurm_evo(tmp_path, "submit", "-Q", "train.sh")
+    assert (ran.stdout, ran.stderr) == ("/near|-Q|train.sh|", "")
+
+
+def test_submit_runs_sbatch_where_it_has_no_complaint_and_no_start(tmp_path: Path) -> None:
+    ran = slurm_evo(tmp_path, "submit", "-h")
+    assert (ran.returncode, ran.stdout, ran.stderr) == (0, "/far|-h|", "")
 
 
 @pytest.mark.parametrize("name", ["far:7", "near:7", "7"])
