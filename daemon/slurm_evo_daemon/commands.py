@@ -42,6 +42,7 @@ def demo(
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
+    from slurm_evo.cli.screen import screen
     from slurm_evo.config import load as load_settings
     from slurm_evo_daemon.demo import contest
     from slurm_evo_daemon.site import policy_of
@@ -69,9 +70,9 @@ def demo(
     if as_json:
         typer.echo(json.dumps([_contestant(contestant) for contestant in found]))
         return
-    console = Console()
+    console = screen()
     console.print(contest_table(found, jobs=jobs, days=days, load=load, seed=seed))
-    console.print(f"Ranked by: [bold]{policy.text}[/bold]")
+    console.print(f"Ranked by: {policy.text}")
     console.print(
         "Next: slurm-evo plan (a dry run on simulated clusters), or write a configuration and slurm-evo doctor."
     )
@@ -152,9 +153,9 @@ def plan(config: ConfigOption = None, as_json: JsonOption = False) -> None:
     if as_json:
         typer.echo(json.dumps(plan_json(view, decision)))
         return
-    from rich.console import Console
+    from slurm_evo.cli.screen import screen
 
-    console = Console()
+    console = screen()
     for part in plan_table(view, decision):
         console.print(part)
 
@@ -191,9 +192,9 @@ def status(config: ConfigOption = None, as_json: JsonOption = False) -> None:
     if as_json:
         typer.echo(json.dumps(found))
         return
-    from rich.console import Console
+    from slurm_evo.cli.screen import screen
 
-    Console().print(status_table(found))
+    screen().print(status_table(found))
 
 
 def explain(
@@ -220,9 +221,9 @@ def explain(
     if as_json:
         typer.echo(json.dumps(found.as_json()))
         return
-    from rich.console import Console
+    from slurm_evo.cli.screen import screen
 
-    console = Console()
+    console = screen()
     for part in explanation_parts(found):
         console.print(part)
 
@@ -254,9 +255,9 @@ def history(
     if as_json:
         typer.echo(json.dumps(rows))
         return
-    from rich.console import Console
+    from slurm_evo.cli.screen import screen
 
-    Console().print(history_table(rows))
+    screen().print(history_table(rows))
 
 
 def withdraw(
@@ -281,10 +282,9 @@ def withdraw(
     if not rows:
         typer.echo("Nothing to put back: every pending job is as its user left it.")
         return
-    from rich.console import Console
-
+    from slurm_evo.cli.screen import screen
     from slurm_evo_daemon.screens import history_table
 
-    Console().print(history_table(rows))
+    screen().print(history_table(rows))
     if not really:
         typer.echo("Nothing was sent. Add --really to send it.")

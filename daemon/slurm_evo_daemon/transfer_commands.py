@@ -133,15 +133,16 @@ def movable(
     if as_json:
         typer.echo(json.dumps(found))
         return
-    from rich.console import Console
     from rich.table import Table
+
+    from slurm_evo.cli.screen import screen
 
     table = Table(title="Waiting jobs of clusters without a federation", title_justify="left")
     table.add_column("jobs", justify="right")
     table.add_column("could it move?", overflow="fold")
     for why, number in sorted(found.items(), key=lambda row: (-row[1], row[0])):
         table.add_row(str(number), why)
-    Console().print(table)
+    screen().print(table)
 
 
 def digest(
