@@ -145,9 +145,9 @@ class TransferSettings(_Topic):
 class DigestSettings(_Topic):
     """[digest]: a message to the owners of jobs that were moved between clusters without a federation."""
 
-    command: tuple[str, ...] = ()
+    command: tuple[Annotated[str, Field(min_length=1)], ...] = ()
     """A program that takes a mail on its standard input, such as ["/usr/sbin/sendmail", "-t"]. None: no mails."""
-    domain: str = ""
+    domain: Annotated[str, Field(pattern=r"^[\w.-]*$")] = ""
     """Put behind login names, as in ada@example.org; empty: the login name alone."""
 
 

@@ -146,7 +146,9 @@ def movable(
 
 
 def digest(
-    hours: Annotated[float, typer.Option(min=0.1, help="How far back, for who was never told.")] = 24.0,
+    hours: Annotated[
+        float, typer.Option(min=0.1, max=100_000, help="How far back, for who was never told.")
+    ] = 24.0,
     really: Annotated[
         bool, typer.Option("--send", help="Send the mails; without it they are only shown.")
     ] = False,
@@ -166,7 +168,7 @@ def digest(
 
     from slurm_evo.config import load as load_settings
     from slurm_evo.model import ConfigError
-    from slurm_evo_daemon.digest import by_owner, message, send
+    from slurm_evo_daemon.digest import by_owner, message, send, shown
     from slurm_evo_daemon.loop import utc_now
     from slurm_evo_daemon.site import open_journal
 
@@ -192,7 +194,7 @@ def digest(
             typer.echo(f"{owner} was not told: {complaint}", err=True)
     else:
         for owner, moves in owners.items():
-            typer.echo(message(owner, moves, settings.digest.domain).as_string())
+            typer.echo(shown(message(owner, moves, settings.digest.domain)))
         typer.echo("Nothing was sent. Add --send to send it." if owners else "No job was moved.")
     if failed:
         raise typer.Exit(1)
