@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
 from slurm_evo.cli.screen import screen
@@ -12,3 +16,12 @@ def test_brackets_and_colons_are_shown_as_they_are(capsys: pytest.CaptureFixture
     rows = [{"job": "delta:1", "why": "no feature [rack1|rack2] :cat: [/x]"}]
     screen().print(history_table(rows))
     assert "no feature [rack1|rack2] :cat: [/x]" in capsys.readouterr().out
+
+
+def test_what_the_system_refuses_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "slurm-evo.toml").write_text(f'[store]\nstate_dir = "{tmp_path}"\n')
+    argv = [sys.executable, "-m", "slurm_evo_daemon", "status", "--config", str(tmp_path / "slurm-evo.toml")]
+    with open("/dev/full", "w") as full:
+        ran = subprocess.run(argv, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert ran.stderr.startswith("slurm-evo: [Errno 28] No space left on device")
+    assert "Traceback" not in ran.stderr
