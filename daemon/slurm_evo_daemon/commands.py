@@ -206,10 +206,13 @@ def explain(
 
     Example: `slurm-evo explain alpha:1042`
     """
+    from dataclasses import replace
+
     from slurm_evo_daemon.explain import explain as gather
     from slurm_evo_daemon.explain import find
     from slurm_evo_daemon.screens import explanation_parts
     from slurm_evo_daemon.site import at_site
+    from slurm_evo_daemon.where import leg_of, moves_of
 
     with at_site(config) as (around, force):
         view, decision = _look_and_decide(around, force)
@@ -218,6 +221,7 @@ def explain(
         found = gather(
             key, view, decision, force.policy, journal.history(limit=20, job=key), journal.placements(key, limit=5)
         )
+        found = replace(found, moves=tuple(map(leg_of, moves_of(journal, key))))
     if as_json:
         typer.echo(json.dumps(found.as_json()))
         return

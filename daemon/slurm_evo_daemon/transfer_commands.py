@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand
 
 from slurm_evo.cli.options import ConfigOption, JsonOption, OwnConfigOption
-
-if TYPE_CHECKING:
-    from slurm_evo.model import JobKey
-    from slurm_evo.store import Journal, TransferRecord
 
 
 def register(app: typer.Typer) -> None:
@@ -46,72 +42,38 @@ def where(
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Follow a job over its moves between clusters without a federation. Asks the journal, no cluster.
+    """Follow a job over its moves between clusters without a federation.
+
+    Asks the journal; where that may not be read or has forgotten the move, Slurm's accounting.
 
     Example: `slurm-evo where delta:3000016`
 
     Exit code 1 if no move of it is known: then it is where it was submitted.
     """
     from slurm_evo.config import load as load_settings
-    from slurm_evo.model import ClusterName, ConfigError, JobKey
-    from slurm_evo_daemon.site import open_journal
+    from slurm_evo.model import ConfigError, JobKey
+    from slurm_evo_daemon.where import whereabouts
 
     settings = load_settings(config)
     try:
-        keys = [JobKey(name, int(job)) for name in settings.names] if job.isdigit() else [JobKey.parse(job)]
+        keys = [JobKey(name, int(job)) for name in settings.names] if job.isdecimal() else [JobKey.parse(job)]
     except ValueError as failure:
         raise ConfigError(str(failure)) from failure
-    with open_journal(settings) as journal:
-        moves = _moves_of(journal, keys)
-    now = None
-    for move in moves:
-        if move.phase == "done":
-            now = JobKey(ClusterName(move.to), move.copy or move.job.id)
+    found = whereabouts(settings, keys)
     if as_json:
-        rows = [_move_row(move) for move in moves]
-        typer.echo(json.dumps({"job": job, "now": None if now is None else str(now), "moves": rows}))
+        told = {"job": job, "now": None if found.now is None else str(found.now)}
+        typer.echo(json.dumps(told | {"moves": [leg.as_json() for leg in found.legs]}))
     else:
-        for move in moves:
-            typer.echo(_sentence(move))
-        typer.echo(f"It is {now} now." if now else "No move of it was completed: it is where it was submitted.")
-    if now is None:
+        for leg in found.legs:
+            typer.echo(leg.sentence)
+        typer.echo(f"It is {found.now} now." if found.now else _NOT_MOVED)
+    if found.unasked:
+        typer.echo(f"Accounting might know more, but was not reached: {found.unasked}", err=True)
+    if found.now is None:
         raise typer.Exit(1)
 
 
-def _moves_of(journal: Journal, keys: list[JobKey]) -> list[TransferRecord]:
-    """All moves of a job, also those before and after the one it is named by; oldest first."""
-    from slurm_evo.model import JobKey
-
-    found: dict[int, TransferRecord] = {}
-    known = set(keys)
-    while keys:
-        for move in journal.transfers_of(keys.pop()):
-            found[move.id] = move
-            ends = {move.job} | ({JobKey(move.to, move.copy)} if move.copy is not None else set())
-            keys += ends - known
-            known |= ends
-    return [found[number] for number in sorted(found)]
-
-
-def _sentence(move: TransferRecord) -> str:
-    at = f"{move.phase_since:%Y-%m-%d %H:%M:%S} UTC"
-    if move.phase == "done":
-        return f"{at}: {move.job} went to {move.to}:{move.copy} ({move.why})."
-    if move.closed:
-        return f"{at}: {move.job} stayed; it was not moved to {move.to}: {move.why}."
-    return f"{at}: {move.job} is on its way to {move.to} ({move.phase})."
-
-
-def _move_row(move: TransferRecord) -> dict[str, Any]:
-    return {
-        "job": str(move.job),
-        "to": str(move.to),
-        "copy": move.copy,
-        "phase": move.phase,
-        "began": move.began.isoformat(),
-        "since": move.phase_since.isoformat(),
-        "why": move.why,
-    }
+_NOT_MOVED = "No completed move of it is known: it is where it was submitted."
 
 
 def movable(

@@ -131,3 +131,65 @@ def test_where_follows_a_job_over_its_moves(tmp_path: Path, name: str) -> None:
     ]
     unknown = slurm_evo(tmp_path, "where", "far:8")
     assert (unknown.returncode, "where it was submitted" in unknown.stdout) == (1, True)
+
+
+SACCT = """#!/bin/sh
+case "$SLURM_CONF$*" in
+  */far*--jobs=7*) echo "its owner's words slurm-evo:to=near:9" ;;
+  */near*--jobs=9*) echo "slurm-evo:from=far:7" ;;
+  */far*--jobs=8*) echo "slurm-evo:moving-to=near" ;;
+  *--jobs=5*) echo "sacct: error: Connection refused" >&2; exit 1 ;;
+esac
+"""
+
+
+def accounting(folder: Path) -> None:
+    """An sacct of the two clusters; far:7 went to near:9."""
+    sacct = folder / "sacct"
+    sacct.write_text(SACCT)
+    sacct.chmod(0o755)
+
+
+@pytest.mark.parametrize("name", ["far:7", "near:9", "7"])
+def test_where_asks_accounting_if_there_is_no_journal_for_us(tmp_path: Path, name: str) -> None:
+    """An ordinary user, or a move that the journal has forgotten."""
+    accounting(tmp_path)
+    told = json.loads(slurm_evo(tmp_path, "where", name, "--json").stdout)
+    assert (told["now"], told["moves"][0]["job"]) == ("near:9", "far:7")
+    assert not (tmp_path / "journal.sqlite").exists()
+    assert slurm_evo(tmp_path, "where", "far:8").returncode == 1
+    unknown = slurm_evo(tmp_path, "where", "far:5")
+    assert (unknown.returncode, "Connection refused" in unknown.stderr) == (3, True)
+    Journal.open(f"sqlite:///{tmp_path}/journal.sqlite").close()
+    assert "It is near:9 now" in slurm_evo(tmp_path, "where", name).stdout
+
+
+def moved(job: str, to: str) -> TransferRecord:
+    """A completed move."""
+    there = JobKey.parse(to)
+    return TransferRecord(
+        job=JobKey.parse(job), to=there.cluster, copy=there.id, phase="done", closed=True, began=AT,
+        phase_since=AT, fields="", image=None, site_factor=0, why="",
+    )  # fmt: skip
+
+
+def test_a_number_that_two_moved_jobs_have_is_not_answered_for_one_of_them(tmp_path: Path) -> None:
+    with Journal.open(f"sqlite:///{tmp_path}/journal.sqlite") as journal:
+        lease = journal.acquire("test", now=AT, length_s=60)
+        assert lease is not None
+        for record in (moved("far:7", "near:9"), moved("near:7", "far:11")):
+            journal.write_transfer(record, lease=lease, now=AT)
+    ran = slurm_evo(tmp_path, "where", "7")
+    assert (ran.returncode, "far:7 and near:7: say which" in ran.stderr) == (2, True)
+    assert "It is far:11 now" in slurm_evo(tmp_path, "where", "near:7").stdout
+
+
+def test_explain_tells_of_moves(tmp_path: Path) -> None:
+    with Journal.open(f"sqlite:///{tmp_path}/journal.sqlite") as journal:
+        lease = journal.acquire("test", now=AT, length_s=60)
+        assert lease is not None
+        journal.write_transfer(moved("far:7", "near:9"), lease=lease, now=AT)
+    accounting(tmp_path)
+    told = json.loads(slurm_evo(tmp_path, "explain", "far:7", "--json").stdout)
+    assert "far:7 went to near:9" in told["why"][1]
+    assert slurm_evo(tmp_path, "explain", "\u00b2").returncode == 2

@@ -21,7 +21,7 @@ def test_brackets_and_colons_are_shown_as_they_are(capsys: pytest.CaptureFixture
 def test_what_the_system_refuses_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "slurm-evo.toml").write_text(f'[store]\nstate_dir = "{tmp_path}"\n')
     argv = [sys.executable, "-m", "slurm_evo_daemon", "status", "--config", str(tmp_path / "slurm-evo.toml")]
-    with open("/dev/full", "w") as full:
+    with Path("/dev/full").open("w") as full:
         ran = subprocess.run(argv, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
     assert ran.stderr.startswith("slurm-evo: [Errno 28] No space left on device")
     assert "Traceback" not in ran.stderr
