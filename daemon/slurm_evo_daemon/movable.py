@@ -13,7 +13,7 @@ from slurm_evo_daemon.observe import observe
 from slurm_evo_daemon.rules import judge
 from slurm_evo_daemon.transfers import tables_of
 
-_OWN = re.compile(r"«[^»]*»|\S*/\S+|\d+|\((?:[^()]|\([^()]*\))*\)")
+_OWN = re.compile(r"«[^»]*»|\S*/\S+|\b\d+\b|\((?:[^()]|\([^()]*\))*\)")
 """What is one job's own in a reason: paths, numbers, names in brackets."""
 
 
