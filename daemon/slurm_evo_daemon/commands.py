@@ -274,17 +274,25 @@ def withdraw(
     """Put every pending job back: the viable set its user asked for, SiteFactor 0. Stop the daemon first.
 
     Example: `slurm-evo withdraw` shows what would be sent, `slurm-evo withdraw --really` sends it.
+
+    Exit code 3 if a cluster was not seen, which is then named: its jobs stay as they are.
     """
+    from slurm_evo.cli.screen import Unseen
     from slurm_evo_daemon.site import at_site, holder
     from slurm_evo_daemon.withdraw import withdraw as put_back
 
     with at_site(config) as (around, force):
-        rows = put_back(around, force.settings, holder(force.settings) + ":withdraw", really=really)
+        unseen = Unseen()
+        us = holder(force.settings) + ":withdraw"
+        rows = put_back(around, force.settings, us, really=really, unseen=unseen)
     if as_json:
         typer.echo(json.dumps(rows))
+        unseen.end()
         return
     if not rows:
-        typer.echo("Nothing to put back: every pending job is as its user left it.")
+        if not unseen.names:
+            typer.echo("Nothing to put back: every pending job is as its user left it.")
+        unseen.end()
         return
     from slurm_evo.cli.screen import screen
     from slurm_evo_daemon.screens import history_table
@@ -292,3 +300,4 @@ def withdraw(
     screen().print(history_table(rows))
     if not really:
         typer.echo("Nothing was sent. Add --really to send it.")
+    unseen.end()

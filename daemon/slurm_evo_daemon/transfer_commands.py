@@ -86,14 +86,19 @@ def movable(
     """Say which waiting plain jobs could be moved and which not, counted by reason. Changes nothing.
 
     Example: `slurm-evo movable --deep`
+
+    Exit code 3 if a cluster was not seen, which is then named: its jobs are not counted.
     """
+    from slurm_evo.cli.screen import Unseen
     from slurm_evo_daemon.movable import reasons
     from slurm_evo_daemon.site import at_site
 
     with at_site(config) as (around, force):
-        found = reasons(around, force.settings, deep=deep)
+        unseen = Unseen()
+        found = reasons(around, force.settings, deep=deep, unseen=unseen)
     if as_json:
         typer.echo(json.dumps(found))
+        unseen.end()
         return
     from rich.table import Table
 
@@ -105,6 +110,7 @@ def movable(
     for why, number in sorted(found.items(), key=lambda row: (-row[1], row[0])):
         table.add_row(str(number), why)
     screen().print(table)
+    unseen.end()
 
 
 def digest(
