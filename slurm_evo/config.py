@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -144,9 +145,9 @@ class TransferSettings(_Topic):
 class DigestSettings(_Topic):
     """[digest]: a message to the owners of jobs that were moved between clusters without a federation."""
 
-    command: tuple[str, ...] = ()
+    command: tuple[Annotated[str, Field(min_length=1)], ...] = ()
     """A program that takes a mail on its standard input, such as ["/usr/sbin/sendmail", "-t"]. None: no mails."""
-    domain: str = ""
+    domain: Annotated[str, Field(pattern=r"^[\w.-]*$")] = ""
     """Put behind login names, as in ada@example.org; empty: the login name alone."""
 
 
@@ -420,7 +421,17 @@ def find(path: Path | None, env: Mapping[str, str] = os.environ) -> Path | None:
         return path
     if named := env.get(PREFIX + "CONFIG"):
         return Path(named)
-    return next((candidate for candidate in SEARCHED if candidate.is_file()), None)
+    return next((candidate for candidate in SEARCHED if _there(candidate)), None)
+
+
+def _there(file: Path) -> bool:
+    """It exists, or its folder does not let us see: whoever reads it is then told so, not given other clusters."""
+    try:
+        return stat.S_ISREG(file.stat().st_mode)
+    except PermissionError:
+        return True
+    except OSError:
+        return False
 
 
 def load(path: Path | None = None, env: Mapping[str, str] = os.environ) -> Settings:

@@ -42,6 +42,7 @@ def demo(
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
+    from slurm_evo.cli.screen import screen
     from slurm_evo.config import load as load_settings
     from slurm_evo_daemon.demo import contest
     from slurm_evo_daemon.site import policy_of
@@ -69,9 +70,9 @@ def demo(
     if as_json:
         typer.echo(json.dumps([_contestant(contestant) for contestant in found]))
         return
-    console = Console()
+    console = screen()
     console.print(contest_table(found, jobs=jobs, days=days, load=load, seed=seed))
-    console.print(f"Ranked by: [bold]{policy.text}[/bold]")
+    console.print(f"Ranked by: {policy.text}")
     console.print(
         "Next: slurm-evo plan (a dry run on simulated clusters), or write a configuration and slurm-evo doctor."
     )
@@ -152,9 +153,9 @@ def plan(config: ConfigOption = None, as_json: JsonOption = False) -> None:
     if as_json:
         typer.echo(json.dumps(plan_json(view, decision)))
         return
-    from rich.console import Console
+    from slurm_evo.cli.screen import screen
 
-    console = Console()
+    console = screen()
     for part in plan_table(view, decision):
         console.print(part)
 
@@ -191,9 +192,9 @@ def status(config: ConfigOption = None, as_json: JsonOption = False) -> None:
     if as_json:
         typer.echo(json.dumps(found))
         return
-    from rich.console import Console
+    from slurm_evo.cli.screen import screen
 
-    Console().print(status_table(found))
+    screen().print(status_table(found))
 
 
 def explain(
@@ -205,10 +206,13 @@ def explain(
 
     Example: `slurm-evo explain alpha:1042`
     """
+    from dataclasses import replace
+
     from slurm_evo_daemon.explain import explain as gather
     from slurm_evo_daemon.explain import find
     from slurm_evo_daemon.screens import explanation_parts
     from slurm_evo_daemon.site import at_site
+    from slurm_evo_daemon.where import leg_of, moves_of
 
     with at_site(config) as (around, force):
         view, decision = _look_and_decide(around, force)
@@ -217,12 +221,13 @@ def explain(
         found = gather(
             key, view, decision, force.policy, journal.history(limit=20, job=key), journal.placements(key, limit=5)
         )
+        found = replace(found, moves=tuple(map(leg_of, moves_of(journal, key))))
     if as_json:
         typer.echo(json.dumps(found.as_json()))
         return
-    from rich.console import Console
+    from slurm_evo.cli.screen import screen
 
-    console = Console()
+    console = screen()
     for part in explanation_parts(found):
         console.print(part)
 
@@ -254,9 +259,9 @@ def history(
     if as_json:
         typer.echo(json.dumps(rows))
         return
-    from rich.console import Console
+    from slurm_evo.cli.screen import screen
 
-    Console().print(history_table(rows))
+    screen().print(history_table(rows))
 
 
 def withdraw(
@@ -269,22 +274,30 @@ def withdraw(
     """Put every pending job back: the viable set its user asked for, SiteFactor 0. Stop the daemon first.
 
     Example: `slurm-evo withdraw` shows what would be sent, `slurm-evo withdraw --really` sends it.
+
+    Exit code 3 if a cluster was not seen, which is then named: its jobs stay as they are.
     """
+    from slurm_evo.cli.screen import Unseen
     from slurm_evo_daemon.site import at_site, holder
     from slurm_evo_daemon.withdraw import withdraw as put_back
 
     with at_site(config) as (around, force):
-        rows = put_back(around, force.settings, holder(force.settings) + ":withdraw", really=really)
+        unseen = Unseen()
+        us = holder(force.settings) + ":withdraw"
+        rows = put_back(around, force.settings, us, really=really, unseen=unseen)
     if as_json:
         typer.echo(json.dumps(rows))
+        unseen.end()
         return
     if not rows:
-        typer.echo("Nothing to put back: every pending job is as its user left it.")
+        if not unseen.names:
+            typer.echo("Nothing to put back: every pending job is as its user left it.")
+        unseen.end()
         return
-    from rich.console import Console
-
+    from slurm_evo.cli.screen import screen
     from slurm_evo_daemon.screens import history_table
 
-    Console().print(history_table(rows))
+    screen().print(history_table(rows))
     if not really:
         typer.echo("Nothing was sent. Add --really to send it.")
+    unseen.end()

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import subprocess
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import datetime, timedelta
+from email.headerregistry import Address
 from email.message import EmailMessage
 from pathlib import Path
 
-from slurm_evo.model import ConfigError
+from slurm_evo.model import ConfigError, StoreError
 from slurm_evo.store import TransferRecord
 
 FILE = "digest.json"
 """In the state directory: until when each owner was told."""
+LOCK = "digest.lock"
 PATIENCE_S = 60
 SETTLED_S = 60
 """A move that ended this moment may not be in the journal yet: it is told by the next digest."""
@@ -23,7 +27,8 @@ SETTLED_S = 60
 def message(owner: str, moves: Sequence[TransferRecord], domain: str = "") -> EmailMessage:
     """What an owner is told of completed moves, which are given oldest first."""
     mail = EmailMessage()
-    mail["To"] = f"{owner}@{domain}" if domain else owner
+    name, at, own = owner.partition("@")
+    mail["To"] = Address(username=name, domain=own if at else domain)
     mail["Subject"] = f"slurm-evo moved {len(moves)} of your waiting jobs"
     lines = [
         f"{move.phase_since:%Y-%m-%d %H:%M} UTC  {move.job} -> {move.to}:{move.copy or move.job.id}  ({move.why})"
@@ -37,6 +42,11 @@ def message(owner: str, moves: Sequence[TransferRecord], domain: str = "") -> Em
         "To keep a job where you submit it: --comment=slurm-evo:stay\n"
     )
     return mail
+
+
+def shown(mail: EmailMessage) -> str:
+    """A mail as its reader sees it; on its way, long lines are folded and signs quoted."""
+    return f"To: {mail['To']}\nSubject: {mail['Subject']}\n\n{mail.get_content()}"
 
 
 def by_owner(moves: Iterable[TransferRecord]) -> dict[str, list[TransferRecord]]:
@@ -67,11 +77,33 @@ def told_until(state_dir: Path) -> dict[str, datetime]:
 
 
 def keep(state_dir: Path, told: Mapping[str, datetime]) -> None:
-    """Write down until when each owner was told, all or nothing."""
-    state_dir.mkdir(parents=True, exist_ok=True, mode=0o750)
+    """Write down until when each owner was told, all or nothing.
+
+    Raises:
+        StoreError: it could not be written.
+    """
     new = state_dir / f"{FILE}.new"
-    new.write_text(json.dumps({owner: at.isoformat() for owner, at in sorted(told.items())}))
-    new.replace(state_dir / FILE)
+    try:
+        new.write_text(json.dumps({owner: at.isoformat() for owner, at in sorted(told.items())}))
+        new.replace(state_dir / FILE)
+    except OSError as failure:
+        raise StoreError(
+            f"{new} cannot be written ({failure.strerror or failure}): nobody else is told"
+        ) from failure
+
+
+@contextmanager
+def _alone(state_dir: Path) -> Iterator[None]:
+    """Wait for another digest to end: both would tell the same moves."""
+    path = state_dir / LOCK
+    try:
+        state_dir.mkdir(parents=True, exist_ok=True, mode=0o750)
+        lock = path.open("a")
+    except OSError as failure:
+        raise StoreError(f"{path} cannot be opened ({failure.strerror or failure}): nobody is told") from failure
+    with lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def send(
@@ -100,8 +132,23 @@ def send(
 
     Raises:
         ConfigError: the state directory's file is damaged.
+        StoreError: it cannot be written; tried before the first mail, or every call would tell the same.
     """
+    with _alone(state_dir):
+        return _send(moves, state_dir, command, now=now, hours=hours, domain=domain)
+
+
+def _send(
+    moves: Callable[[datetime, datetime], Sequence[TransferRecord]],
+    state_dir: Path,
+    command: Sequence[str],
+    *,
+    now: datetime,
+    hours: float,
+    domain: str,
+) -> tuple[dict[str, int], dict[str, str]]:
     told = told_until(state_dir)
+    keep(state_dir, told)
     earliest, until = now - timedelta(hours=hours), now - timedelta(seconds=SETTLED_S)
     sent: dict[str, int] = {}
     failed: dict[str, str] = {}
@@ -110,7 +157,10 @@ def send(
         new = [move for move in all_of if move.phase_since > since]
         if not new:
             continue
-        complaint = _hand_over(command, message(owner, new, domain))
+        try:
+            complaint = _hand_over(command, message(owner, new, domain))
+        except ValueError as failure:
+            complaint = f"no mail can be addressed to {owner!r}: {failure}"
         if complaint:
             failed[owner] = complaint
             continue

@@ -11,6 +11,7 @@ from slurm_evo.policy import Policy
 from slurm_evo.store import JournaledAction, PlacementRecord
 from slurm_evo_daemon.decide import Decision, Rank
 from slurm_evo_daemon.rules import Verdict
+from slurm_evo_daemon.where import Leg
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +32,13 @@ class Explanation:
     actions: tuple[JournaledAction, ...] = ()
     placements: tuple[PlacementRecord, ...] = ()
     unseen: dict[str, str] = field(default_factory=dict)
+    moves: tuple[Leg, ...] = ()
+    """Between clusters without a federation, oldest first."""
 
     def sentences(self) -> Iterable[str]:
         """For a person, most important first."""
         yield self.state
+        yield from (leg.sentence for leg in self.moves)
         if self.verdict is not None and self.verdict.untouchable:
             yield "slurm-evo does not touch it: " + "; ".join(self.verdict.untouchable) + "."
         elif self.verdict is not None:
@@ -73,6 +77,7 @@ class Explanation:
             "note": self.note,
             "why": list(self.sentences()),
             "actions": [action_row(action) for action in self.actions],
+            "moves": [leg.as_json() for leg in self.moves],
         }
 
 
@@ -82,7 +87,7 @@ def find(text: str, view: FleetView) -> JobKey:
     Raises:
         ConfigError: it is no job key, or several jobs have this id.
     """
-    if not text.isdigit():
+    if not text.isdecimal():
         try:
             return JobKey.parse(text)
         except ValueError as failure:

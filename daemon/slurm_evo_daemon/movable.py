@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Callable
 
 from slurm_evo.config import Settings
 from slurm_evo.model import ClusterError, ClusterName, FleetView, JobKey
@@ -13,20 +14,25 @@ from slurm_evo_daemon.observe import observe
 from slurm_evo_daemon.rules import judge
 from slurm_evo_daemon.transfers import tables_of
 
-_OWN = re.compile(r"«[^»]*»|\S*/\S+|\d+|\([^)]*\)")
+_OWN = re.compile(r"«[^»]*»|\S*/\S+|\b\d+\b|\((?:[^()]|\([^()]*\))*\)")
 """What is one job's own in a reason: paths, numbers, names in brackets."""
 
 
-def reasons(around: Surroundings, settings: Settings, *, deep: bool) -> dict[str, int]:
+def reasons(
+    around: Surroundings, settings: Settings, *, deep: bool, unseen: Callable[[str, str], None]
+) -> dict[str, int]:
     """Counts by reason; a job with several reasons counts in each, one that could move under ``could move``.
 
     Args:
         around: the ways into the clusters.
         settings: moves between plain clusters count as enabled.
         deep: read each job that the rules would let go, as a move would.
+        unseen: told of each cluster that was not seen, with the reason: its jobs are not counted.
     """
     on = settings.model_copy(update={"transfers": settings.transfers.model_copy(update={"enabled": True})})
     view = observe(around.ports, around.clock())
+    for name, error in sorted(view.unseen.items()):
+        unseen(name, error.message)
     plain = tables_of(on)
     counts: Counter[str] = Counter()
     for key, job in view.jobs.items():

@@ -38,14 +38,15 @@ def list_(config: ConfigOption = None, as_json: JsonOption = False) -> None:
             "None is stored: the configured or the shipped one ranks. Next: slurm-evo train, or policy add."
         )
         return
-    from rich.console import Console
     from rich.table import Table
+
+    from slurm_evo.cli.screen import screen
 
     table = Table("", "id", "policy", "from", "added", box=None)
     for row in rows:
         mark = "in force" if row["in_force"] else "promoted" if row["promoted_at"] else ""
         table.add_row(mark, row["id"], row["text"], row["source"], row["created"][:16].replace("T", " "))
-    Console().print(table)
+    screen().print(table)
 
 
 @app.command()

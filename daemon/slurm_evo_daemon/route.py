@@ -14,9 +14,9 @@ from datetime import datetime
 from slurm_evo.config import ClusterSettings, Settings
 from slurm_evo.model import ConfigError
 
-_START = re.compile(r"to start at (\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)")
+_START = re.compile(r"to start at (\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?: on cluster (\S+))?")
 _WANTS_INPUT = ("batch script is empty", "batch script contains nothing", "does not look like a batch script")
-_OWN_CHOICE = re.compile(r"-M|--clusters?(=|$)")
+_QUIET = ("-Q", "--quiet")
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +24,7 @@ class Answered:
     """What one cluster says of a job that is about to be submitted."""
 
     cluster: str
+    """Where it would start: another than the one asked if its owner chose it (-M, SBATCH_CLUSTERS, #SBATCH)."""
     slurm_conf: str
     sbatch: str
     """The cluster's own, or the one on PATH, which stays as it is: sbatch gives it to the job."""
@@ -31,6 +32,8 @@ class Answered:
     """When it would start there; None if it would not be taken."""
     words: str
     """sbatch's own."""
+    well: bool = False
+    """sbatch ended well, also where it told no start (--help, --version)."""
 
 
 def route(settings: Settings, arguments: Sequence[str]) -> int:
@@ -44,22 +47,27 @@ def route(settings: Settings, arguments: Sequence[str]) -> int:
     clusters = [cluster for cluster in settings.clusters if cluster.way in ("pyslurm", "command")]
     if not clusters:
         raise ConfigError("clusters: submit needs one with way = 'pyslurm' or 'command'")
-    if any(_OWN_CHOICE.match(word) for word in arguments):
-        return _sbatch("sbatch", arguments, os.environ, None)
     answers, script = _ask(clusters, arguments)
     best = choose(answers)
     if best is None:
         for answer in answers:
             sys.stderr.write(f"{answer.cluster}: {answer.words}\n")
         return 1
-    sys.stderr.write(f"slurm-evo: {best.cluster}, expected start {best.start:%Y-%m-%d %H:%M:%S}\n")
+    if best.start is not None and not _quiet(arguments):
+        sys.stderr.write(f"slurm-evo: {best.cluster}, expected start {best.start:%Y-%m-%d %H:%M:%S}\n")
     return _sbatch(best.sbatch, arguments, {**os.environ, "SLURM_CONF": best.slurm_conf}, script)
 
 
 def choose(answers: Sequence[Answered]) -> Answered | None:
-    """The earliest start; of equal ones the cluster that is configured first."""
+    """The earliest start; of equal ones the cluster that is configured first; else one that had no complaint."""
     able = [(answer.start, place) for place, answer in enumerate(answers) if answer.start is not None]
-    return answers[min(able)[1]] if able else None
+    if able:
+        return answers[min(able)[1]]
+    return next((answer for answer in answers if answer.well), None)
+
+
+def _quiet(arguments: Sequence[str]) -> bool:
+    return any(word in _QUIET for word in arguments)
 
 
 def _ask(clusters: Sequence[ClusterSettings], arguments: Sequence[str]) -> tuple[list[Answered], bytes | None]:
@@ -76,17 +84,23 @@ def _test(cluster: ClusterSettings, arguments: Sequence[str], script: bytes) -> 
     conf = str(cluster.slurm_conf)
     sbatch = "sbatch" if cluster.commands is None else str(cluster.commands / "sbatch")
     env = {**os.environ, "SLURM_CONF": conf, "SLURM_TIME_FORMAT": "standard"}
+    # Told to be quiet, sbatch does not tell the start either; arguments of the script do not matter here.
+    aloud = [word for word in arguments if word not in _QUIET]
     try:
         ran = subprocess.run(
-            [sbatch, "--test-only", *arguments],
+            [sbatch, "--test-only", *aloud],
             env=env, input=script, capture_output=True, check=False, timeout=cluster.timeout_s,
         )  # fmt: skip
-    except (OSError, subprocess.TimeoutExpired) as failure:
-        return Answered(cluster.name, conf, sbatch, None, str(failure))
-    words = (ran.stderr + ran.stdout).decode("utf-8", "replace").strip()
-    told = _START.search(words)
-    start = datetime.fromisoformat(told[1]) if told and ran.returncode == 0 else None
-    return Answered(cluster.name, conf, sbatch, start, words)
+    except subprocess.TimeoutExpired:
+        words = f"sbatch did not end within {cluster.timeout_s:g} s; is slurmctld up?"
+        return Answered(cluster.name, conf, sbatch, None, words)
+    except (OSError, ValueError) as failure:
+        return Answered(cluster.name, conf, sbatch, None, f"sbatch could not be started: {failure}")
+    words = (ran.stderr + ran.stdout).decode("utf-8", "replace").strip() or f"exit code {ran.returncode}"
+    told, well = _START.search(words), ran.returncode == 0
+    if told is None or not well:
+        return Answered(cluster.name, conf, sbatch, None, words, well)
+    return Answered(told[2] or cluster.name, conf, sbatch, datetime.fromisoformat(told[1]), words, well)
 
 
 def _sbatch(sbatch: str, arguments: Sequence[str], env: Mapping[str, str], script: bytes | None) -> int:

@@ -126,7 +126,8 @@ def _untouchable(fleet_job: FleetJob, now: datetime, rules: RulesSettings) -> It
         yield f"it uses the reservation {job.reservation}"
     if job.eligible is not None and job.eligible > now:
         yield f"it may not start before {job.eligible:%Y-%m-%d %H:%M} UTC"
-    words = f"{job.comment} {job.extra} {job.admin_comment}".split()
+    said = f"{job.comment} {job.extra} {job.admin_comment}"
+    words = {*said.split(), *re.split(r"[\s,;]+", said)}
     for word in rules.opt_out_comments:
         if word in words:
             yield f"its owner opted out ({word})"

@@ -90,7 +90,7 @@ def plan_table(view: FleetView, decision: Decision) -> Iterator[Any]:
     if decision.ranks:
         ranks = Table(title="First in the ranking", title_justify="left")
         for column in ("place", "job", "user", "GPUs", "score", "SiteFactor", "now"):
-            ranks.add_column(column, justify="right")
+            ranks.add_column(column, justify="right", overflow="fold")
         for key, rank in sorted(decision.ranks.items(), key=lambda item: (item[1].place, item[0]))[:15]:
             job = view.jobs[key].job
             ranks.add_row(

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
-from slurm_evo.cli.options import ConfigOption, JsonOption
-
-if TYPE_CHECKING:
-    from slurm_evo.model import JobKey
-    from slurm_evo.store import Journal, TransferRecord
+from slurm_evo.cli.options import ConfigOption, JsonOption, OwnConfigOption
 
 
 def register(app: typer.Typer) -> None:
@@ -20,8 +17,24 @@ def register(app: typer.Typer) -> None:
     app.command("where")(where)
     app.command("movable")(movable)
     app.command("digest")(digest)
-    settings = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": ["--help"]}
-    app.command("submit", context_settings=settings)(submit)
+    app.command("submit", cls=_BeforeSbatch, context_settings={"help_option_names": ["--help"]})(submit)
+
+
+class _BeforeSbatch(TyperCommand):
+    """A command whose own options come first; from the first other word on nothing is looked at.
+
+    sbatch and the script have a -c, a --config and a --help of their own.
+    """
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Keep the rest as it is."""
+        own = 0
+        while own < len(args) and args[own].partition("=")[0] in ("--config", "--help"):
+            own += 2 if args[own] == "--config" else 1
+        rest = args[own + 1 :] if args[own : own + 1] == ["--"] else args[own:]
+        super().parse_args(ctx, args[:own])
+        ctx.args = rest
+        return rest
 
 
 def where(
@@ -29,72 +42,38 @@ def where(
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Follow a job over its moves between clusters without a federation. Asks the journal, no cluster.
+    """Follow a job over its moves between clusters without a federation.
+
+    Asks the journal; where that may not be read or has forgotten the move, Slurm's accounting.
 
     Example: `slurm-evo where delta:3000016`
 
     Exit code 1 if no move of it is known: then it is where it was submitted.
     """
     from slurm_evo.config import load as load_settings
-    from slurm_evo.model import ClusterName, ConfigError, JobKey
-    from slurm_evo_daemon.site import open_journal
+    from slurm_evo.model import ConfigError, JobKey
+    from slurm_evo_daemon.where import whereabouts
 
     settings = load_settings(config)
     try:
-        keys = [JobKey(name, int(job)) for name in settings.names] if job.isdigit() else [JobKey.parse(job)]
+        keys = [JobKey(name, int(job)) for name in settings.names] if job.isdecimal() else [JobKey.parse(job)]
     except ValueError as failure:
         raise ConfigError(str(failure)) from failure
-    with open_journal(settings) as journal:
-        moves = _moves_of(journal, keys)
-    now = None
-    for move in moves:
-        if move.phase == "done":
-            now = JobKey(ClusterName(move.to), move.copy or move.job.id)
+    found = whereabouts(settings, keys)
     if as_json:
-        rows = [_move_row(move) for move in moves]
-        typer.echo(json.dumps({"job": job, "now": None if now is None else str(now), "moves": rows}))
+        told = {"job": job, "now": None if found.now is None else str(found.now)}
+        typer.echo(json.dumps(told | {"moves": [leg.as_json() for leg in found.legs]}))
     else:
-        for move in moves:
-            typer.echo(_sentence(move))
-        typer.echo(f"It is {now} now." if now else "No move of it was completed: it is where it was submitted.")
-    if now is None:
+        for leg in found.legs:
+            typer.echo(leg.sentence)
+        typer.echo(f"It is {found.now} now." if found.now else _NOT_MOVED)
+    if found.unasked:
+        typer.echo(f"Accounting might know more, but was not reached: {found.unasked}", err=True)
+    if found.now is None:
         raise typer.Exit(1)
 
 
-def _moves_of(journal: Journal, keys: list[JobKey]) -> list[TransferRecord]:
-    """All moves of a job, also those before and after the one it is named by; oldest first."""
-    from slurm_evo.model import JobKey
-
-    found: dict[int, TransferRecord] = {}
-    known = set(keys)
-    while keys:
-        for move in journal.transfers_of(keys.pop()):
-            found[move.id] = move
-            ends = {move.job} | ({JobKey(move.to, move.copy)} if move.copy is not None else set())
-            keys += ends - known
-            known |= ends
-    return [found[number] for number in sorted(found)]
-
-
-def _sentence(move: TransferRecord) -> str:
-    at = f"{move.phase_since:%Y-%m-%d %H:%M:%S} UTC"
-    if move.phase == "done":
-        return f"{at}: {move.job} went to {move.to}:{move.copy} ({move.why})."
-    if move.closed:
-        return f"{at}: {move.job} stayed; it was not moved to {move.to}: {move.why}."
-    return f"{at}: {move.job} is on its way to {move.to} ({move.phase})."
-
-
-def _move_row(move: TransferRecord) -> dict[str, Any]:
-    return {
-        "job": str(move.job),
-        "to": str(move.to),
-        "copy": move.copy,
-        "phase": move.phase,
-        "began": move.began.isoformat(),
-        "since": move.phase_since.isoformat(),
-        "why": move.why,
-    }
+_NOT_MOVED = "No completed move of it is known: it is where it was submitted."
 
 
 def movable(
@@ -107,28 +86,37 @@ def movable(
     """Say which waiting plain jobs could be moved and which not, counted by reason. Changes nothing.
 
     Example: `slurm-evo movable --deep`
+
+    Exit code 3 if a cluster was not seen, which is then named: its jobs are not counted.
     """
+    from slurm_evo.cli.screen import Unseen
     from slurm_evo_daemon.movable import reasons
     from slurm_evo_daemon.site import at_site
 
     with at_site(config) as (around, force):
-        found = reasons(around, force.settings, deep=deep)
+        unseen = Unseen()
+        found = reasons(around, force.settings, deep=deep, unseen=unseen)
     if as_json:
         typer.echo(json.dumps(found))
+        unseen.end()
         return
-    from rich.console import Console
     from rich.table import Table
+
+    from slurm_evo.cli.screen import screen
 
     table = Table(title="Waiting jobs of clusters without a federation", title_justify="left")
     table.add_column("jobs", justify="right")
     table.add_column("could it move?", overflow="fold")
     for why, number in sorted(found.items(), key=lambda row: (-row[1], row[0])):
         table.add_row(str(number), why)
-    Console().print(table)
+    screen().print(table)
+    unseen.end()
 
 
 def digest(
-    hours: Annotated[float, typer.Option(min=0.1, help="How far back, for who was never told.")] = 24.0,
+    hours: Annotated[
+        float, typer.Option(min=0.1, max=100_000, help="How far back, for who was never told.")
+    ] = 24.0,
     really: Annotated[
         bool, typer.Option("--send", help="Send the mails; without it they are only shown.")
     ] = False,
@@ -148,7 +136,7 @@ def digest(
 
     from slurm_evo.config import load as load_settings
     from slurm_evo.model import ConfigError
-    from slurm_evo_daemon.digest import by_owner, message, send
+    from slurm_evo_daemon.digest import by_owner, message, send, shown
     from slurm_evo_daemon.loop import utc_now
     from slurm_evo_daemon.site import open_journal
 
@@ -174,17 +162,17 @@ def digest(
             typer.echo(f"{owner} was not told: {complaint}", err=True)
     else:
         for owner, moves in owners.items():
-            typer.echo(message(owner, moves, settings.digest.domain).as_string())
+            typer.echo(shown(message(owner, moves, settings.digest.domain)))
         typer.echo("Nothing was sent. Add --send to send it." if owners else "No job was moved.")
     if failed:
         raise typer.Exit(1)
 
 
-def submit(context: typer.Context, config: ConfigOption = None) -> None:
+def submit(context: typer.Context, config: OwnConfigOption = None) -> None:
     """Submit where the job would start first: takes sbatch's arguments unchanged and runs sbatch there.
 
     Each configured cluster is asked with `sbatch --test-only`, as you. Options of slurm-evo itself come
-    before those of sbatch; put `--` between them if they look alike.
+    first; everything from the first other word on is sbatch's and the script's.
 
     Example: `slurm-evo submit --gpus=2 --time=60 train.sh --epochs 3`
     """

@@ -30,6 +30,8 @@ from slurm_evo.store import JobMemory, Journal, Lease, TransferRecord
 
 AT_A_TIME = 4
 """Moves that are carried on side by side: each waits for commands most of its time."""
+NOTES, NOTE = 3, 200
+"""Different notes on moves that a cycle's sentence tells at most, and signs of each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +66,17 @@ class CarriedOn:
         counts, parts = self.counts, []
         for name, text in (("done", "moved"), ("under_way", "on their way"), ("given_up", "not moved after all")):
             if number := counts[f"transfers_{name}"]:
-                parts.append(f"{number} plain jobs {text}")
+                parts.append(f"{number} plain jobs {text}{self._notes(name)}")
         return "; ".join(parts)
+
+    def _notes(self, name: str) -> str:
+        """What the unfinished ones wait for: nobody else is told that slurmrestd or accounting does not answer."""
+        if name == "done":
+            return ""
+        of = [step for step in self.steps if step.transfer.phase is not Phase.DONE]
+        of = [step for step in of if step.transfer.phase.open == (name == "under_way")]
+        notes = dict.fromkeys(step.note[:NOTE] for step in of if step.note)
+        return f" ({'; '.join([*notes][:NOTES])})" if notes else ""
 
 
 def tables_of(settings: Settings) -> dict[ClusterName, ClusterTables]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from slurm_evo.config import Settings
@@ -13,17 +14,27 @@ from slurm_evo_daemon.observe import observe
 from slurm_evo_daemon.rules import judge
 
 
-def withdraw(around: Surroundings, settings: Settings, holder: str, *, really: bool) -> list[dict[str, Any]]:
+def withdraw(
+    around: Surroundings,
+    settings: Settings,
+    holder: str,
+    *,
+    really: bool,
+    unseen: Callable[[str, str], None] = lambda *_: None,
+) -> list[dict[str, Any]]:
     """Give pending jobs back what they had before slurm-evo: one row for each change.
 
     The user's own viable set is restored by one update that contains the clusters where the job waits now only
     if the user asked for them; a job that waits at none of those keeps its set, since taking it away from the
-    only cluster that has it could strand it.
+    only cluster that has it could strand it. ``unseen`` is told of each cluster that was not seen, with the
+    reason: its jobs stay as they are.
 
     Raises:
         StoreError: a daemon holds the lease, or the journal failed.
     """
     view = observe(around.ports, around.clock())
+    for name, error in sorted(view.unseen.items()):
+        unseen(name, error.message)
     known = around.journal.jobs()
     intents: list[Intent] = []
     memories = {}

@@ -1,7 +1,7 @@
 """The command line's frame: exit codes, errors as sentences, and the commands that need no daemon room.
 
 Exit codes: 0 done; 1 found something that must be changed (doctor, config check); 2 bad input; 3 a cluster
-or the journal could not be reached; 130 interrupted.
+or the journal could not be reached, or the system refused; 130 interrupted.
 """
 
 from __future__ import annotations
@@ -79,3 +79,6 @@ def main(*rooms: Callable[[typer.Typer], None]) -> None:
     except SlurmEvoError as error:
         typer.secho(f"slurm-evo: {error}", fg="red", err=True)
         sys.exit(exit_code(error))
+    except OSError as error:  # a full disk, a folder that may not be written
+        typer.secho(f"slurm-evo: {error}", fg="red", err=True)
+        sys.exit(3)

@@ -27,8 +27,9 @@ def check(config: ConfigOption = None, as_json: JsonOption = False) -> None:
     if as_json:
         typer.echo(json.dumps([{"key": row.key, "value": row.value, "source": row.source} for row in rows]))
         return
-    from rich.console import Console
     from rich.table import Table
+
+    from slurm_evo.cli.screen import screen
 
     file: Path | None = find(config)
     table = Table(title=f"Configuration from {file or 'the defaults: simulated clusters'}", title_justify="left")
@@ -36,4 +37,4 @@ def check(config: ConfigOption = None, as_json: JsonOption = False) -> None:
         table.add_column(column, overflow="fold")
     for row in rows:
         table.add_row(row.key, json.dumps(row.value), row.source, style="" if row.source == "default" else "bold")
-    Console().print(table)
+    screen().print(table)

@@ -37,17 +37,19 @@ def doctor(config: ConfigOption = None, as_json: JsonOption = False) -> None:
     if as_json:
         typer.echo(json.dumps([asdict(finding) for finding in found]))
     else:
-        from rich.console import Console
         from rich.table import Table
+        from rich.text import Text
+
+        from slurm_evo.cli.screen import screen
 
         table = Table(title="slurm-evo doctor", title_justify="left")
         for column in ("cluster", "subject", "", "seen", "to change"):
             table.add_column(column, overflow="fold")
         colors = {Level.OK: "green", Level.NOTE: "cyan", Level.WARNING: "yellow", Level.ERROR: "red"}
         for finding in found:
-            level = f"[{colors[finding.level]}]{finding.level}[/]"
+            level = Text(finding.level, style=colors[finding.level])
             table.add_row(finding.cluster, finding.subject, level, finding.seen, finding.change)
-        Console().print(table)
+        screen().print(table)
     if any(finding.level is Level.ERROR for finding in found):
         raise typer.Exit(1)
 

@@ -263,9 +263,9 @@ def _seeds(text: str) -> list[int]:
 
 
 def _print(result: Contest, trace: Trace, said: list[str]) -> None:
-    from rich.console import Console
     from rich.table import Table
 
+    from slurm_evo.cli.screen import screen
     from slurm_evo.compare import summarise
 
     table = Table(title=f"{trace.name}: average and maximum are weighted", title_justify="left")
@@ -280,7 +280,7 @@ def _print(result: Contest, trace: Trace, said: list[str]) -> None:
         others = [f"{mean['bounded_slowdown']:,.1f}", f"{mean['utilization']:.1%}"]
         name = row.policy + (f" ({row.unstarted} never started)" if row.unstarted else "")
         table.add_row(name, row.allocation, average, *waits, *others, style="bold" if row.on_front else "")
-    console = Console()
+    console = screen()
     for sentence in said:
         console.print(sentence, markup=False, highlight=False)
     console.print(table)

@@ -76,8 +76,9 @@ def _facts(trace: Trace) -> dict[str, Any]:
 
 
 def _print(reading: Reading, facts: dict[str, Any]) -> None:
-    from rich.console import Console
     from rich.table import Table
+
+    from slurm_evo.cli.screen import screen
 
     table = Table(title=f"{reading.trace.name}: {facts['jobs']:,} jobs", title_justify="left", show_header=False)
     known = facts["with_limit"]
@@ -95,7 +96,7 @@ def _print(reading: Reading, facts: dict[str, Any]) -> None:
     }
     for name, value in rows.items():
         table.add_row(name, value)
-    console = Console()
+    console = screen()
     console.print(table)
     for title, account in (("left out", reading.dropped), ("changed", reading.notes)):
         for reason, left in account.items():

@@ -50,7 +50,7 @@ class JobKey:
             ValueError: the text is not of that form.
         """
         cluster, colon, number = text.rpartition(":")
-        if not colon or not cluster or not number.isdigit():
+        if not colon or not cluster or not number.isdecimal():
             raise ValueError(f"{text!r} is no job key; write CLUSTER:ID, such as alpha:1042")
         return cls(ClusterName(cluster), int(number))
 

@@ -304,3 +304,18 @@ def test_a_speed_that_is_none_is_refused_with_its_key(file: Path, wrong: str) ->
         load(file, {})
     file.write_text("")
     assert load(file, {"SLURM_EVO_GPU_SPEED__A100": "2"}).gpu_speed == {"a100": 2.0}
+
+
+def test_a_file_in_a_folder_that_is_closed_to_us_is_no_missing_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Simulated clusters in its place would answer for the site's."""
+
+    def closed(*_: object, **__: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    there = tmp_path / "slurm-evo.toml"
+    monkeypatch.setattr("slurm_evo.config.SEARCHED", (there,))
+    assert find(None, {}) is None
+    monkeypatch.setattr(Path, "stat", closed)
+    assert find(None, {}) == there

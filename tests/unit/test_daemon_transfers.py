@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -15,10 +16,13 @@ from slurm_evo.model import Answer, ClusterName, JobKey, JobState
 from slurm_evo.policy import Policy
 from slurm_evo.slurm.simulated import FleetSpec, SimulatedFleet, SimulatedPort, Submission, cluster_spec
 from slurm_evo.slurm.simulated.transfers import SimulatedTransfers
+from slurm_evo.slurm.transfer import Phase, Step, Transfer
 from slurm_evo.store import Journal
 from slurm_evo_daemon.cycle import Surroundings, cycle
 from slurm_evo_daemon.decide import Decision
+from slurm_evo_daemon.movable import _general
 from slurm_evo_daemon.report import CycleReport
+from slurm_evo_daemon.transfers import CarriedOn
 
 HERE, THERE = ClusterName("here"), ClusterName("there")
 SPEC = FleetSpec(clusters=tuple(cluster_spec(name, 1, 8, "a100", federated=False) for name in (HERE, THERE)))
@@ -186,3 +190,30 @@ def test_a_held_copy_whose_original_we_cancelled_is_released_though_the_journal_
         site.run(wanted=settings(enabled=False))
     site.fleet.advance_to_s(site.fleet.elapsed_s + 1200)
     assert site.fleet.jobs[key].ending == "COMPLETED"
+
+
+def test_the_report_says_what_moves_wait_for(site: Site) -> None:
+    """A slurmrestd or an accounting that does not answer is told by nobody else."""
+    key = site.fleet.submit(HERE, small())
+    now = site.fleet.now
+    move = Transfer(job=key, to=THERE, began=now, phase_since=now)
+    gone = replace(move, phase=Phase.ABANDONED)
+    steps = (
+        Step(move, note="there did not answer"),
+        Step(move, note="there did not answer"),
+        Step(gone, note="full"),
+    )
+    told = CarriedOn(steps).sentence
+    assert told == "2 plain jobs on their way (there did not answer); 1 plain jobs not moved after all (full)"
+
+
+@pytest.mark.parametrize(
+    ("reason", "general"),
+    [
+        ("not to gamma: it has no a100 that is up", "not to gamma: it has no a100 that is up"),
+        ("it depends on another job (singleton(unfulfilled))", "it depends on another job …"),
+        ("it may not start before 2026-12-03 15:08 UTC", "it may not start before …-…-… …:… UTC"),
+    ],
+)
+def test_reasons_of_many_jobs_are_counted_together_but_keep_their_names(reason: str, general: str) -> None:
+    assert _general(reason) == general

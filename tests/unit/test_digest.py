@@ -6,15 +6,17 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from email import message_from_string
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
-from slurm_evo.model import ClusterName, ConfigError, JobKey
+from slurm_evo.model import ClusterName, ConfigError, JobKey, StoreError
 from slurm_evo.store import Journal, TransferRecord
-from slurm_evo_daemon.digest import FILE, send
+from slurm_evo_daemon.digest import FILE, message, send
 
 NOW = datetime(2026, 3, 2, 12, tzinfo=UTC)
 MAIL = """#!/bin/sh
@@ -128,3 +130,54 @@ def test_the_command_shows_first_and_sends_only_what_the_site_set_up(tmp_path: P
     assert json.loads(sent.stdout) == {"sent": True, "moves": {"ada": 1}, "failed": {}}
     assert json.loads(slurm_evo(tmp_path, "digest", "--send", "--json").stdout)["moves"] == {}
     assert len(mails(tmp_path)) == 1
+
+
+def test_an_odd_login_name_is_one_address_and_keeps_no_other_owner_from_hearing(
+    tmp_path: Path, mailer: Path
+) -> None:
+    with journal_of(tmp_path, moved(1, "a\nBcc: x", 1), moved(2, "ada,bob", 1), moved(3, "cyd", 1)) as journal:
+        sent, failed = send(journal.transfers_done, tmp_path, [str(mailer)], now=NOW, hours=24, domain="x.org")
+    assert (sent, list(failed)) == ({"ada,bob": 1, "cyd": 1}, ["a\nBcc: x"])
+    first = message_from_string(mails(tmp_path)[0])
+    assert first["To"] == '"ada,bob"@x.org'
+    assert message("ada@y.org", [moved(1, "", 1)], "x.org")["To"] == "ada@y.org"
+
+
+def test_nobody_is_told_where_that_cannot_be_kept(tmp_path: Path, mailer: Path) -> None:
+    """Each call of the timer would tell it again."""
+    (tmp_path / f"{FILE}.new").mkdir()
+    with journal_of(tmp_path, moved(1, "ada", 1)) as journal, pytest.raises(StoreError, match="nobody"):
+        send(journal.transfers_done, tmp_path, [str(mailer)], now=NOW, hours=24)
+    assert mails(tmp_path) == []
+
+
+def test_two_digests_at_once_tell_it_once(tmp_path: Path) -> None:
+    slow = tmp_path / "slow"
+    slow.write_text(f"#!/bin/sh\nsleep 1\ncat >> {tmp_path}/box\necho --- >> {tmp_path}/box\n")
+    slow.chmod(0o755)
+    found = []
+    with journal_of(tmp_path, moved(1, "ada", 1)) as journal:
+
+        def tell() -> None:
+            found.append(send(journal.transfers_done, tmp_path, [str(slow)], now=NOW, hours=24)[0])
+
+        both = [Thread(target=tell) for _ in range(2)]
+        for one in both:
+            one.start()
+        for one in both:
+            one.join()
+    assert sorted(found, key=len) == [{}, {"ada": 1}]
+
+
+def test_what_is_shown_is_what_its_reader_sees(tmp_path: Path) -> None:
+    at = datetime.now(UTC) - timedelta(hours=1)
+    with journal_of(tmp_path) as journal:
+        lease = journal.acquire("test", now=NOW, length_s=60)
+        assert lease is not None
+        long = replace(moved(7, "ada", 0), phase_since=at, why="expected to start in 30 s there, " * 4)
+        journal.write_transfer(long, lease=lease, now=NOW)
+    (tmp_path / "slurm-evo.toml").write_text(f'[store]\nstate_dir = "{tmp_path}"\n')
+    told = slurm_evo(tmp_path, "digest").stdout
+    assert "--comment=slurm-evo:stay" in told
+    assert long.why in told
+    assert slurm_evo(tmp_path, "digest", "--hours", "1e9").returncode == 2

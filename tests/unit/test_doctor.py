@@ -114,6 +114,17 @@ def test_complete_tables_are_fine() -> None:
     assert {subject: finding.level for subject, finding in said.items()} == {"transfers": Level.OK}
 
 
+def test_tables_that_cannot_be_checked_are_not_called_fine() -> None:
+    """Association and QOS names come from slurmdbd."""
+    told = {"url": "http://delta:6820", "state_dir": "/var/spool/slurmctld", "paths": {"/home": "/home"}}
+    said = delta_found(told | {"qos": {"high": "higher"}, "accounts": {"physics": "phys"}})
+    assert {subject: finding.level for subject, finding in said.items()} == {
+        "transfers.qos": Level.NOTE,
+        "transfers.accounts": Level.NOTE,
+    }
+    assert "slurmdbd" in said["transfers.qos"].change
+
+
 def test_a_cluster_that_no_job_can_come_to_is_an_error() -> None:
     assert delta_found({"url": "http://delta:6820"})["transfers.paths"].level is Level.ERROR
 

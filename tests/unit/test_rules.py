@@ -64,6 +64,7 @@ def test_an_ordinary_federated_job_may_go_anywhere_it_fits() -> None:
         ({"reservation": "maintenance"}, "reservation maintenance"),
         ({"eligible": NOW + timedelta(hours=1)}, "may not start before 2026-03-02 13:00"),
         ({"comment": "please slurm-evo:stay here"}, "opted out"),
+        ({"comment": "project=x,slurm-evo:stay;later"}, "opted out"),
         ({"extra": "slurm-evo:stay"}, "opted out"),
         ({"admin_comment": "slurm-evo:stay"}, "opted out"),
     ],

@@ -27,6 +27,10 @@ def findings(view: ClusterView, given: ClusterTransferSettings) -> Iterator[Said
             wrong += 1
             seen = f"«{theirs}» is to become «{ours}», which this cluster does not have"
             yield f"transfers.{topic}", True, seen, f"correct clusters.{view.cluster}.transfers.{topic}"
+        if mine is None and table:
+            wrong += 1
+            seen = "its words could not be checked: slurmdbd did not tell this cluster's own"
+            yield f"transfers.{topic}", False, seen, "run doctor again when slurmdbd answers"
     if not given.url:
         yield "transfers.url", False, "no slurmrestd is named: jobs can only leave this cluster", ""
     if given.url and not given.paths:
@@ -41,7 +45,7 @@ def findings(view: ClusterView, given: ClusterTransferSettings) -> Iterator[Said
             "state_dir or state_reader, see how-to/clusters-without-federation",
         )
     if not wrong:
-        yield "transfers", False, "every word in its tables is known here", ""
+        yield "transfers", False, "every partition, QOS, account and GPU type in its tables is known here", ""
 
 
 def _unknown(table: Mapping[str, str], mine: frozenset[str] | None) -> Iterator[tuple[str, str]]:
