@@ -5,12 +5,16 @@ from __future__ import annotations
 import json
 import os
 import re
+import sqlite3
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from trace_files import row, sacct_text
+
+from slurm_evo.policy.front import Front
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 FLEET = '[[clusters]]\nname = "alpha"\nnodes = [{ count = 2, gpus = 8 }]\n'
@@ -25,7 +29,7 @@ class Site:
         (folder / "fleet.toml").write_text(FLEET)
         (folder / "recipe.toml").write_text(TINY)
 
-    def run(self, *words: str | Path, room: str = "slurm_evo_training", code: int = 0) -> str:
+    def run(self, *words: str | Path, room: str = "slurm_evo_training", code: int = 0, both: bool = False) -> str:
         paths = os.pathsep.join(str(ROOT / part) for part in ("", "daemon", "gp_training"))
         env = {
             **os.environ, "PYTHONPATH": paths, "COLUMNS": "120",
@@ -36,6 +40,8 @@ class Site:
             argv, capture_output=True, text=True, env=env, check=False, timeout=500, cwd=self.folder
         )
         assert done.returncode == code, done.stdout + done.stderr
+        if both:
+            return done.stdout + done.stderr
         return done.stdout if code == 0 else done.stderr
 
     def policy(self, *words: str | Path, code: int = 0) -> str:
@@ -63,15 +69,30 @@ def test_a_history_becomes_a_policy_in_force(site: Site) -> None:
     assert front["provenance"]["files"]["days.parquet"]
     assert found["front"] == len(front["members"])
     # Whether so short a run beats the policy in force is chance: let one be allowed.
-    front["members"][0]["refused"] = []
-    (out / "front.json").write_text(json.dumps(front))
+    allow_first(out / "front.json")
     added = json.loads(site.policy("add", out / "front.json", "--promote", "--json"))
     assert added["in_force"]
     shown = json.loads(site.policy("show", added["id"], "--json"))
     assert shown["provenance"]["recipe"]["islands"] == 1
-    assert json.loads(site.policy("export", added["id"]))["provenance"]["jobs"] == front["provenance"]["jobs"]
+    site.policy("export", added["id"], "--to", "exported.json")
+    (elsewhere := site.folder / "elsewhere").mkdir()
+    there = Site(elsewhere)
+    taken = json.loads(there.policy("add", site.folder / "exported.json", "--json"))
+    assert taken["id"] == added["id"]
+    assert "training run" in taken["source"]
+    known = json.loads(there.policy("show", added["id"], "--json"))
+    assert known["provenance"]["jobs"] == front["provenance"]["jobs"]
+    exported = json.loads((site.folder / "exported.json").read_text())
+    (site.folder / "edited.json").write_text(json.dumps({**exported, "text": "wait"}))
+    assert "changed after it was exported" in there.policy("add", site.folder / "edited.json", code=2)
     again = json.loads(site.run(*words, "--scheduler", "easy", "--workers", "1", "--json", "--resume"))
     assert again["front"] == found["front"]
+
+
+def allow_first(file: Path) -> None:
+    front = Front.load(file)
+    first, *others = front.members
+    Front(members=(replace(first, refused=()), *others), provenance=front.provenance).save(file)
 
 
 def test_promotion_and_rollback_move_along_the_stack(site: Site) -> None:
@@ -86,6 +107,26 @@ def test_promotion_and_rollback_move_along_the_stack(site: Site) -> None:
     assert json.loads(site.policy("rollback", "--json"))["id"] == first
     assert json.loads(site.policy("rollback", "--json"))["id"] is None
     assert "no promoted policy" in site.policy("rollback", code=3)
+
+
+def test_a_daemon_that_starts_goes_on_with_the_last_policy_it_can_use(site: Site) -> None:
+    site.policy("add", "wait / runtime", "--promote")
+    bad = json.loads(site.policy("add", "weight * wait", "--promote", "--json"))["id"]
+    with sqlite3.connect(site.folder / "state" / "journal.sqlite") as journal:
+        journal.execute("update policies set text = '600 - wait' where id = ?", (bad,))
+    done = site.run("daemon", "--once", room="slurm_evo_daemon", both=True)
+    assert "the last good policy stays in force" in done
+    assert "falls as a job waits" in done
+    assert "cycle.done" in done
+
+
+def test_a_rollback_to_a_policy_that_cannot_rank_says_both(site: Site) -> None:
+    (site.folder / "bad.toml").write_text('[policy]\nexpression = "600 - wait"\n')
+    site.policy("add", "wait / runtime", "--promote")
+    told = site.policy("rollback", "--config", "bad.toml", code=2)
+    assert "it is taken back, yet" in told
+    assert "policy.expression" in told
+    assert not any(row["in_force"] for row in json.loads(site.policy("list", "--json")))
 
 
 @pytest.mark.parametrize(
@@ -104,6 +145,8 @@ def test_a_bad_policy_is_refused_and_not_kept(site: Site, source: str, said: str
 
 def test_an_unknown_policy_is_named(site: Site) -> None:
     assert "p-none is not known" in site.policy("promote", "p-none", code=2)
+    site.policy("add", "wait")
+    assert "no policy is named" in site.policy("promote", "", code=2)
 
 
 def sacct(site: Site, rows: list[dict[str, str]]) -> Path:

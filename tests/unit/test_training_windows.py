@@ -111,7 +111,30 @@ def test_a_front_is_written_read_and_chosen_from_by_weights(tmp_path):
         Front(members=members[2:], provenance={}).choose(WEIGHTS)
 
 
-@pytest.mark.parametrize("text", ["", "[]", '{"format": 2}', '{"format": 1, "members": [{"text": "wat"}]}'])
+def test_a_front_that_was_edited_does_not_pass_as_trained(tmp_path):
+    file = tmp_path / "front.json"
+    refused = Member(text="wait / runtime", complexity=3, chosen_on=(0.8, 1.2, 1.0), refused=("it is worse",))
+    Front(members=(refused,), provenance={"jobs": 5, "share": 1 / 3, "pair": (1, 2)}).save(file)
+    assert Front.load(file).members == (refused,)
+    file.write_text(file.read_text().replace('"it is worse"', ""))
+    with pytest.raises(PolicyError, match="was changed after it was written"):
+        Front.load(file)
+
+
+@pytest.mark.parametrize("shares", [(float("nan"), 1.0, 1.0), (-1.0, 1.0, 1.0), (1.0, 1.0)])
+def test_shares_by_which_nothing_can_be_chosen_are_refused(tmp_path, shares):
+    file = tmp_path / "front.json"
+    Front(members=(Member(text="wait", complexity=1, chosen_on=shares),), provenance={}).save(file)
+    with pytest.raises(PolicyError, match="needs 3 shares"):
+        Front.load(file)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "", "[]", '{"format": 2}', '{"format": 1, "members": [{"text": "wat"}]}', '{"a":' + "[" * 200_000,
+    ],
+)  # fmt: skip
 def test_what_is_no_front_is_refused_by_name(tmp_path, text):
     file = tmp_path / "front.json"
     file.write_text(text)
