@@ -147,7 +147,7 @@ def rollback(config: ConfigOption = None, as_json: JsonOption = False) -> None:
             text = policy_of(settings, journal).text
         except (ConfigError, PolicyError) as failure:
             raise PolicyError(
-                f"it is taken back, yet what should rank now cannot, so a running daemon goes on with it: {failure}"
+                f"it is taken back, yet what should rank now cannot; a running daemon goes on with it: {failure}"
             ) from failure
     if as_json:
         typer.echo(json.dumps({"id": None if stored is None else stored.id, "text": text}))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -137,19 +136,21 @@ def train(
     for sentence in [*said, *material.said]:
         typer.secho(sentence, err=True, fg="yellow" if "estimated" in sentence else None)
     incumbent = _in_force(settings)
-    _make(out)
     from slurm_evo_training.engines import dask_engine
+    from slurm_evo_training.evolution import cores as processors
+    from slurm_evo_training.folder import held
     from slurm_evo_training.training import run
 
     digests = _digests([*(sacct or []), *(trace or [])])
-    with _progress(shown=not as_json) as (progress, stage):
+    checkpoint = out / "checkpoint.json"
+    with held(out), _says_what_is_kept(checkpoint), _progress(shown=not as_json) as (progress, stage):
         trained = run(
             material, windows, plan,
             incumbent=incumbent, weights=settings.objectives.as_mapping(),
             provenance={"history": history.name, "files": digests, "fleet": said[0]},
-            now=_now(), workers=workers or os.cpu_count() or 1,
+            now=_now(), workers=workers or processors(),
             engine=dask_engine(dask) if dask else None,
-            checkpoint=out / "checkpoint.json", resume=resume, progress=progress, stage=stage,
+            checkpoint=checkpoint, resume=resume, progress=progress, stage=stage,
         )  # fmt: skip
         stage("writing")
         _write(trained, material, windows, out)
@@ -239,13 +240,24 @@ def _in_force(settings: Settings) -> Policy:
     return Policy.parse(settings.policy.expression) if settings.policy.expression else Policy.default()
 
 
-def _make(out: Path) -> None:
-    from slurm_evo.model import ConfigError
-
+@contextmanager
+def _says_what_is_kept(checkpoint: Path) -> Iterator[None]:
+    """Ctrl-C outside the evolution, or before its first exchange, ends the command; what is left is told."""
+    before = _written(checkpoint)
     try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as failure:
-        raise ConfigError(f"--out: {out} cannot be made: {failure.strerror or failure}") from failure
+        yield
+    except KeyboardInterrupt:
+        kept = _written(checkpoint) != before
+        typer.secho(
+            f"Interrupted: --resume goes on from {checkpoint}." if kept
+            else "Interrupted before the first exchange: nothing was found yet, and nothing is written.",
+            err=True,
+        )  # fmt: skip
+        raise
+
+
+def _written(file: Path) -> int:
+    return file.stat().st_mtime_ns if file.exists() else 0
 
 
 def _digests(files: list[Path]) -> dict[str, str]:
@@ -295,12 +307,18 @@ def _progress(*, shown: bool) -> Iterator[tuple[Callable[[Progress], None], Call
 
 
 def _write(trained: Trained, material: Material, windows: Any, out: Path) -> None:
+    from slurm_evo_training.folder import put
     from slurm_evo_training.report import write
 
-    trained.front.save(out / "front.json")
-    if material.predictor is not None:
-        material.predictor.save(out / "predictor.json")
-    write(trained, material, windows, out / "report.html")
+    def fill(folder: Path) -> None:
+        write(trained, material, windows, folder / "report.html")
+        trained.front.save(folder / "front.json")
+        if material.predictor is not None:
+            material.predictor.save(folder / "predictor.json")
+
+    put(out, fill)
+    if material.predictor is None:  # an earlier run's would look like this one's
+        (out / "predictor.json").unlink(missing_ok=True)
 
 
 def _tell(trained: Trained, out: Path, *, as_json: bool) -> None:

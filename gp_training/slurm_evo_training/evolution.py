@@ -19,7 +19,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from slurm_evo.model import TraceError
+from slurm_evo.model import ConfigError, PolicyError, TraceError
 from slurm_evo.policy import Policy
 from slurm_evo_training.fitness import NAMES, Evaluator, Problem
 from slurm_evo_training.island import (
@@ -115,6 +115,7 @@ def evolve(
 
     Raises:
         TraceError: the checkpoint cannot be read, or belongs to another problem or recipe.
+        ConfigError: the checkpoint cannot be written.
     """
     run = _Run(problem, recipe, checkpoint, progress, clock)
     if resume:
@@ -255,8 +256,13 @@ class _Run:
             "refined": [candidate_json(one) for one in self.refined],
         }
         beside = self.checkpoint.with_name(self.checkpoint.name + ".new")
-        beside.write_text(json.dumps(state), encoding="utf-8")
-        beside.replace(self.checkpoint)
+        try:
+            beside.write_text(json.dumps(state), encoding="utf-8")
+            beside.replace(self.checkpoint)
+        except OSError as failure:
+            with contextlib.suppress(OSError):
+                beside.unlink(missing_ok=True)
+            raise ConfigError(f"{self.checkpoint}: cannot be written: {failure.strerror or failure}") from failure
 
     def load(self) -> None:
         """Take up a saved run."""
@@ -267,15 +273,23 @@ class _Run:
             state = json.loads(file.read_text(encoding="utf-8"))
             if state["format"] != FORMAT:
                 raise TraceError(f"{file}: a checkpoint of format {state['format']}; this version reads {FORMAT}")
-            same = {**state["recipe"], "minutes": 0, "generations": 0, "terminals": None}
-            mine = {**asdict(self.recipe), "minutes": 0, "generations": 0, "terminals": None}
+            same = {**state["recipe"], "minutes": 0, "generations": 0}
+            mine = {
+                **asdict(self.recipe),
+                "minutes": 0,
+                "generations": 0,
+                "terminals": list(self.recipe.terminals),
+            }
             if state["problem"] != fingerprint(self.problem) or same != mine:
                 raise TraceError(f"{file}: is of another history, fleet or recipe; start anew without --resume")
-            self.exchanges, self.simulations = state["exchanges"], state["simulations"]
-            self.before, self.history = state["seconds"], state["history"]
+            self.exchanges, self.simulations = int(state["exchanges"]), int(state["simulations"])
+            self.before = float(state["seconds"])
+            self.history = [{str(name): float(value) for name, value in row.items()} for row in state["history"]]
             self.islands = [Island.from_json(one) for one in state["islands"]]
             self.refined = [candidate_of(one) for one in state["refined"]]
-        except (OSError, ValueError, KeyError, TypeError) as failure:
+        except KeyError as failure:
+            raise TraceError(f"{file}: is no checkpoint that can be read: has no {failure}") from failure
+        except (OSError, ValueError, TypeError, AttributeError, PolicyError, RecursionError) as failure:
             raise TraceError(f"{file}: is no checkpoint that can be read: {failure}") from failure
 
 
@@ -352,6 +366,7 @@ def settle(problem: Problem) -> None:
     # The terminal sends Ctrl-C to every process; the main one ends the others.
     with contextlib.suppress(ValueError):
         signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
 
 
 def advance_island(
@@ -398,6 +413,18 @@ def recipe_of(found: dict[str, Any]) -> Recipe:
     return Recipe(**{**found, "terminals": tuple(found["terminals"])})
 
 
+class _Pool(ProcessPoolExecutor):
+    """Workers begin with Ctrl-C held back: one that is still importing would end in a traceback."""
+
+    def submit(self, *work: Any, **named: Any) -> Future[Any]:
+        """Start a worker if one more is needed, and give it work."""
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            return super().submit(*work, **named)
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def _local(workers: int) -> Callable[[Problem], contextlib.AbstractContextManager[Executor | None]]:
     @contextlib.contextmanager
     def place(problem: Problem) -> Iterator[Executor | None]:
@@ -406,7 +433,7 @@ def _local(workers: int) -> Callable[[Problem], contextlib.AbstractContextManage
             return
         # Spawned: a forked child of a process with threads may hang.
         context = multiprocessing.get_context("spawn")
-        with ProcessPoolExecutor(workers, context, initializer=settle, initargs=(problem,)) as pool:
+        with _Pool(workers, context, initializer=settle, initargs=(problem,)) as pool:
             try:
                 yield pool
             except BaseException:

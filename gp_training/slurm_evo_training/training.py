@@ -76,11 +76,17 @@ def run(
         resume: see `evolution.evolve`.
         progress: see `evolution.evolve`.
         stage: told what is done after the evolution.
+
+    Raises:
+        KeyboardInterrupt: Ctrl-C before the first exchange or after the evolution; the checkpoint is kept.
+        ConfigError: the checkpoint cannot be written.
     """
     evolved = evolve(
         parts.train, recipe,
         workers=workers, engine=engine, checkpoint=checkpoint, resume=resume, progress=progress,
     )  # fmt: skip
+    if not evolved.front:
+        raise KeyboardInterrupt
     stage(f"choosing among {len(evolved.front)} policies")
     candidates = [one.policy for one in evolved.front]
     values = evaluate(parts.choose, [*candidates, incumbent], workers=workers)
@@ -201,4 +207,6 @@ def read_recipe(file: Path | None, **given: Any) -> Recipe:
             raise ConfigError(f"{file}: {key} must be a number, not {value!r}")
         elif value < (0 if key in ("refined", "seed", "migrants") else 1):
             raise ConfigError(f"{file}: {key} is too small: {value}")
+    if (given.get("seed") or 0) < 0:
+        raise ConfigError(f"--seed: {given['seed']} is too small; give 0 or more")
     return Recipe(**{**found, **{key: value for key, value in given.items() if value is not None}})

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import sqlite3
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -29,13 +31,16 @@ class Site:
         (folder / "fleet.toml").write_text(FLEET)
         (folder / "recipe.toml").write_text(TINY)
 
-    def run(self, *words: str | Path, room: str = "slurm_evo_training", code: int = 0, both: bool = False) -> str:
+    def command(self, room: str, *words: str | Path) -> tuple[list[str], dict[str, str]]:
         paths = os.pathsep.join(str(ROOT / part) for part in ("", "daemon", "gp_training"))
         env = {
             **os.environ, "PYTHONPATH": paths, "COLUMNS": "120",
             "SLURM_EVO_STORE__STATE_DIR": str(self.folder / "state"),
         }  # fmt: skip
-        argv = [sys.executable, "-m", room, *map(str, words)]
+        return [sys.executable, "-m", room, *map(str, words)], env
+
+    def run(self, *words: str | Path, room: str = "slurm_evo_training", code: int = 0, both: bool = False) -> str:
+        argv, env = self.command(room, *words)
         done = subprocess.run(
             argv, capture_output=True, text=True, env=env, check=False, timeout=500, cwd=self.folder
         )
@@ -173,11 +178,37 @@ def test_histories_that_teach_nothing_end_with_a_sentence_and_write_nothing(site
         (["--trace", calm, "--fleet", "small.toml"], "fit on no cluster"),
         (["--trace", calm, "--fleet", "fleet.toml", "--recipe", wrong], "did you mean islands"),
         (["--trace", calm, "--knows", "everything"], "--knows"),
+        (["--trace", calm, "--seed", "-1"], "--seed"),
         (["--from-slurmdbd"], "needs clusters"),
     ]:
         told = site.run("train", *words, code=2)
         assert said in told, told
         assert not (site.folder / "trained").exists()
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_ctrl_c_before_anything_was_found_says_so_and_leaves_nothing(site: Site, workers: int) -> None:
+    site.run("trace", "generate", "days.parquet", "--days", "4", "--load", "0.9", "--fleet", "fleet.toml")
+    out = site.folder / "trained"
+    words = ["train", "--trace", "days.parquet", "--fleet", "fleet.toml", "--workers", str(workers)]
+    argv, env = site.command("slurm_evo_training", *words)
+    # A shell starts what runs in its background with SIGINT ignored: a small parent makes it heard again.
+    heard = (
+        "import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL); os.execv(sys.argv[1], sys.argv[1:])"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", heard, *argv], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env,
+        cwd=site.folder, start_new_session=True,
+    ) as running:  # fmt: skip
+        while not out.is_dir() and running.poll() is None:
+            time.sleep(0.05)
+        time.sleep(0.5 * workers)
+        os.killpg(running.pid, signal.SIGINT)  # as a terminal does
+        _, told = running.communicate(timeout=300)
+    assert running.returncode == 130, told
+    assert "Interrupted before the first exchange" in told
+    assert "Traceback" not in told
+    assert not out.exists()
 
 
 def test_every_command_tells_how_it_is_used(site: Site) -> None:
