@@ -9,6 +9,7 @@ import math
 import multiprocessing
 import os
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ProcessPoolExecutor
@@ -414,15 +415,30 @@ def recipe_of(found: dict[str, Any]) -> Recipe:
 
 
 class _Pool(ProcessPoolExecutor):
-    """Workers begin with Ctrl-C held back: one that is still importing would end in a traceback."""
+    """Ctrl-C waits while a worker starts: half started it would be forgotten and never end."""
 
     def submit(self, *work: Any, **named: Any) -> Future[Any]:
         """Start a worker if one more is needed, and give it work."""
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-        try:
+        with _later():
             return super().submit(*work, **named)
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextlib.contextmanager
+def _later() -> Iterator[None]:
+    """Hold Ctrl-C back. New processes inherit the mask until `settle` lifts it; here any thread may be hit."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    came: list[int] = []
+    handler = signal.signal(signal.SIGINT, lambda number, _: came.append(number))
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        signal.signal(signal.SIGINT, handler)
+    if came:
+        raise KeyboardInterrupt
 
 
 def _local(workers: int) -> Callable[[Problem], contextlib.AbstractContextManager[Executor | None]]:
@@ -437,8 +453,10 @@ def _local(workers: int) -> Callable[[Problem], contextlib.AbstractContextManage
             try:
                 yield pool
             except BaseException:
+                # Taken first: shutdown forgets them, and leaving would then wait for the work at hand.
+                processes = list((pool._processes or {}).values())  # noqa: SLF001 - no public way to stop one
                 pool.shutdown(wait=False, cancel_futures=True)
-                for process in list((pool._processes or {}).values()):  # noqa: SLF001 - no public way to stop one
+                for process in processes:
                     process.terminate()
                 raise
 

@@ -204,7 +204,8 @@ def test_ctrl_c_before_anything_was_found_says_so_and_leaves_nothing(site: Site,
             time.sleep(0.05)
         time.sleep(0.5 * workers)
         os.killpg(running.pid, signal.SIGINT)  # as a terminal does
-        _, told = running.communicate(timeout=300)
+        # Much sooner than an island of two workers would be done with its ten minutes.
+        _, told = running.communicate(timeout=100)
     assert running.returncode == 130, told
     assert "Interrupted before the first exchange" in told
     assert "Traceback" not in told
