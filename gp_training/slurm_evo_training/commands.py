@@ -75,7 +75,9 @@ def train(
     weights: WeightsOption = "equal",
     max_devices: MostOption = None,
     longest: LongestOption = None,
-    cores: Annotated[bool, typer.Option("--cores", help="The history has no GPUs: train on cores.")] = False,
+    cores: Annotated[
+        bool, typer.Option("--cores", help="Train on cores; else jobs without a GPU are left out.")
+    ] = False,
     recipe: Annotated[
         Path | None, typer.Option("--recipe", help="TOML with settings of the evolution.", show_default=False)
     ] = None,
@@ -121,7 +123,7 @@ def train(
 
         capacity = fleet_now(settings).divided(divide_nodes)
     else:
-        capacity = load_fleet(fleet, history, divide_nodes)
+        capacity = load_fleet(fleet, history, divide_nodes, cores=cores)
     choices, predicts = _choices(knows, weights, max_devices, seconds_of_option("--longest", longest))
     drawn = weights != "equal"
     material = gather(
@@ -198,7 +200,12 @@ def _history(
         raise ConfigError("no history: give --sacct FILE, --trace FILE or --from-slurmdbd")
     if len(found) == 1:
         return found[0]
-    return Trace.of(pl.concat([one.jobs for one in found]), ", ".join(one.name for one in found))
+    jobs = pl.concat([one.jobs for one in found])
+    # Exports of two months both have the jobs that ran from one into the other.
+    once = jobs.unique(maintain_order=True)
+    if len(once) < len(jobs):
+        typer.secho(f"{len(jobs) - len(once)} jobs are in several histories and count once", err=True)
+    return Trace.of(once, ", ".join(one.name for one in found))
 
 
 def _choices(knows: str, weights: str, most: int | None, longest: int | None) -> tuple[Any, bool]:
@@ -263,7 +270,8 @@ def _written(file: Path) -> int:
 def _digests(files: list[Path]) -> dict[str, str]:
     from slurm_evo_training.training import digest
 
-    return {file.name: digest(file) for file in files}
+    names = [file.name for file in files]
+    return {(file.name if names.count(file.name) == 1 else str(file)): digest(file) for file in files}
 
 
 def _now() -> Any:
@@ -343,10 +351,10 @@ def _tell(trained: Trained, out: Path, *, as_json: bool) -> None:
     typer.echo(member.text)
     for name, share in member.judged.items():
         typer.echo(f"  {name.replace('_', ' ')}: {share:.2f}")
+    if trained.evolved.interrupted:
+        typer.echo("Interrupted: this is the best so far; --resume goes on.")
     if trained.chosen is None:
         typer.secho(f"It may not be put in force: {'; '.join(member.refused)}", fg="yellow")
         typer.echo(f"The policy in force stays. See {out / 'report.html'}")
         return
-    if trained.evolved.interrupted:
-        typer.echo("Interrupted: this is the best so far; --resume goes on.")
     typer.echo(f"Next: read {out / 'report.html'}, then slurm-evo policy add {out / 'front.json'} --promote")

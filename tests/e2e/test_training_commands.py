@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -159,8 +160,8 @@ def sacct(site: Site, rows: list[dict[str, str]]) -> Path:
 
 
 def test_histories_that_teach_nothing_end_with_a_sentence_and_write_nothing(site: Site) -> None:
-    empty = site.folder / "empty.txt"
-    empty.write_text("")
+    nothing = site.folder / "nothing.txt"
+    nothing.write_text("\n")
     few = sacct(site, [row()])
     calm = site.folder / "calm.parquet"
     site.run("trace", "generate", calm, "--days", "8", "--load", "0.05", "--fleet", "fleet.toml")
@@ -171,7 +172,7 @@ def test_histories_that_teach_nothing_end_with_a_sentence_and_write_nothing(site
     wrong.write_text("islnds = 2")
     for words, said in [
         ([], "no history"),
-        (["--sacct", empty], "empty"),
+        (["--sacct", nothing], "nothing.txt: is empty"),
         (["--sacct", site.folder / "gone"], "cannot be read"),
         (["--sacct", few, "--fleet", "fleet.toml"], "too few"),
         (["--trace", calm, "--fleet", "fleet.toml"], "has no queue"),
@@ -184,6 +185,18 @@ def test_histories_that_teach_nothing_end_with_a_sentence_and_write_nothing(site
         told = site.run("train", *words, code=2)
         assert said in told, told
         assert not (site.folder / "trained").exists()
+
+
+def test_months_that_overlap_count_their_jobs_once(site: Site) -> None:
+    site.run("trace", "generate", "days.parquet", "--days", "3", "--load", "0.9", "--fleet", "fleet.toml")
+    words = ["train", "--trace", "days.parquet", "--trace", "again/days.parquet", "--fleet", "fleet.toml"]
+    (site.folder / "again").mkdir()
+    shutil.copy(site.folder / "days.parquet", site.folder / "again")
+    told = site.run(*words, "--recipe", "recipe.toml", "--workers", "1", both=True)
+    count = int(re.findall(r"(\d+) jobs are in several histories", told)[0])
+    made = json.loads((site.folder / "trained" / "front.json").read_text())["provenance"]
+    assert made["jobs"] == count
+    assert sorted(made["files"]) == ["again/days.parquet", "days.parquet"]
 
 
 @pytest.mark.parametrize("workers", [1, 2])
