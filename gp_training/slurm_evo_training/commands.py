@@ -350,11 +350,14 @@ def _tell(trained: Trained, out: Path, *, as_json: bool) -> None:
         return
     typer.echo(member.text)
     for name, share in member.judged.items():
-        typer.echo(f"  {name.replace('_', ' ')}: {share:.2f}")
+        kind, rival = name.replace("_", " ").split(" of ")
+        typer.echo(f"  judged {kind} wait: {share:.2f} times that of the {rival}")
     if trained.evolved.interrupted:
         typer.echo("Interrupted: this is the best so far; --resume goes on.")
     if trained.chosen is None:
         typer.secho(f"It may not be put in force: {'; '.join(member.refused)}", fg="yellow")
         typer.echo(f"The policy in force stays. See {out / 'report.html'}")
         return
+    if trained.doubt:
+        typer.secho(trained.doubt, fg="yellow")
     typer.echo(f"Next: read {out / 'report.html'}, then slurm-evo policy add {out / 'front.json'} --promote")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
+from datetime import UTC, datetime
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,6 +46,8 @@ class Material:
     """What was assumed, left out or drawn."""
     facts: dict[str, float]
     """How good predictions were, as they would have been at the time."""
+    origin: datetime
+    """Of the jobs' times: the first submission."""
 
 
 def gather(
@@ -121,6 +124,7 @@ def gather(
         predictor=predictor,
         said=tuple(said),
         facts=facts,
+        origin=datetime.fromtimestamp(int(rows["submit"][0]), UTC),
     )
 
 

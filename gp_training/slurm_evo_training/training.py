@@ -27,6 +27,9 @@ from slurm_evo_training.island import Recipe
 from slurm_evo_training.material import Material, Parts
 from slurm_evo_training.seeds import by_hand
 
+MUCH_WORSE = 1.05
+"""Times the policy in force, from which a judged wait is spoken of."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Trained:
@@ -42,6 +45,17 @@ class Trained:
     """(front, scenes, 3) shares on the choose windows."""
     judged: Mapping[str, NDArray[np.float64]]
     """By name of a policy written by hand, `in force` and `chosen`: (scenes, 3) shares on the judge windows."""
+
+    @property
+    def doubt(self) -> str:
+        """What the judge windows, which nothing was chosen by, say against it; empty if nothing."""
+        names = (("average", "average_of_policy_in_force"), ("maximum", "maximum_of_policy_in_force"))
+        worse = [
+            f"{what} wait is {self.shown.judged[name]:.2f} times that of the policy in force"
+            for what, name in names
+            if self.shown.judged[name] > MUCH_WORSE
+        ]
+        return f"On the judge windows its {' and its '.join(worse)}: think twice." if worse else ""
 
 
 def run(
@@ -143,6 +157,7 @@ def _provenance(
         "jobs": len(material.jobs),
         "devices": int(material.fleet.gpus.sum()),
         "clusters": len(material.fleet.clusters),
+        "origin": material.origin.isoformat(),
         "windows_s": {name: [span.first_s, span.last_s] for name, span in _spans(parts)},
         "problem": {
             name: fingerprint(problem)

@@ -71,6 +71,7 @@ def test_a_history_becomes_a_policy_in_force(site: Site) -> None:
     assert page.count("data:image/png;base64,") >= 3
     assert not re.search(r'(src|href)="http', page)
     assert "Winners and losers" in page
+    assert re.search(r"<td>judge<td>\d{4}-\d\d-\d\d \d\d:\d\d<td>", page)
     front = json.loads((out / "front.json").read_text())
     assert front["provenance"]["files"]["days.parquet"]
     assert found["front"] == len(front["members"])

@@ -135,4 +135,5 @@ def test_an_endless_expression_is_refused_in_one_sentence(text: str) -> None:
 def test_the_formula_can_be_typeset() -> None:
     formula = Policy.parse("weight * (wait + 60) / (runtime * max(gpus, 1))").latex()
     assert formula == r"\frac{v \cdot \left(w + 60\right)}{r \cdot \max\left(g, 1\right)}"
+    assert Policy.parse("wait * 2.5e-07").latex() == r"w \cdot 2.5 \cdot 10^{-7}"
     assert Policy.default().latex() == r"\frac{v \cdot \left(w + 60\right)}{\sqrt{\sqrt{r}}}"
