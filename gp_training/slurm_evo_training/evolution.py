@@ -48,18 +48,21 @@ class Progress:
     """Steps, of `total`."""
     total: int
     seconds: float
-    """Since the run (not what it resumes) began."""
+    """Since the run began, with those of the run it resumes."""
     simulations: int
     front: int
     best_average: float
     best_maximum: float
     hypervolume: float
     """Of average and maximum, from `WORST`."""
+    most_seconds: float = math.inf
+    """When they are over, no further exchange begins."""
 
     @property
     def seconds_left(self) -> float:
-        """If it goes on at this speed."""
-        return self.seconds / max(self.done, 1) * (self.total - self.done)
+        """If it goes on at this speed; refining, the last step, may take longer than the time given."""
+        step = self.seconds / max(self.done, 1)
+        return min(step * (self.total - self.done), max(self.most_seconds - self.seconds, 0.0) + step)
 
 
 @dataclass(slots=True)
@@ -224,6 +227,7 @@ class _Run:
             best_average=min((one.objectives[0] for one in front), default=np.inf),
             best_maximum=min((one.objectives[1] for one in front), default=np.inf),
             hypervolume=hypervolume([one.objectives for one in front]),
+            most_seconds=self.recipe.minutes * 60,
         )
         self.history.append(asdict(now))
         self.save()
