@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import sys
 import tomllib
 from collections.abc import Callable, Mapping
@@ -218,7 +219,11 @@ def read_recipe(file: Path | None, **given: Any) -> Recipe:
             if not isinstance(value, list) or not value or not set(value) <= set(names):
                 raise ConfigError(f"{file}: terminals must be a list out of {', '.join(names)}")
             found[key] = tuple(value)
-        elif isinstance(value, bool) or not isinstance(value, int if kinds[key] is int else (int, float)):
+        elif (
+            isinstance(value, bool)
+            or not isinstance(value, int if kinds[key] is int else (int, float))
+            or not math.isfinite(value)
+        ):
             raise ConfigError(f"{file}: {key} must be a number, not {value!r}")
         elif value < (0 if key in ("refined", "seed", "migrants") else 1):
             raise ConfigError(f"{file}: {key} is too small: {value}")

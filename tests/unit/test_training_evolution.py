@@ -167,6 +167,8 @@ def test_a_recipe_is_read_from_toml_and_what_is_wrong_is_named(tmp_path):
         ('islands = "x"', "islands must be a number"),
         ('terminals = ["age"]', "terminals"),
         ("islands =", "recipe.toml"),
+        ("minutes = nan", "minutes must be a number"),
+        ("minutes = inf", "minutes must be a number"),
     ]:
         file.write_text(text)
         with pytest.raises(ConfigError, match=named):
