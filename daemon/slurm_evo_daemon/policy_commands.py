@@ -82,7 +82,10 @@ def show(id_: IdArgument, config: ConfigOption = None, as_json: JsonOption = Fal
 @app.command()
 def add(
     source: Annotated[
-        str, typer.Argument(help="front.json of `slurm-evo train`, a file with an expression, or one.")
+        str,
+        typer.Argument(
+            help="front.json of `slurm-evo train`, a file of `policy export`, a file with an expression, or one."
+        ),
     ],
     promote_: Annotated[bool, typer.Option("--promote", help="Put it in force at once.")] = False,
     config: ConfigOption = None,
@@ -136,11 +139,17 @@ def rollback(config: ConfigOption = None, as_json: JsonOption = False) -> None:
 
     Example: `slurm-evo policy rollback`
     """
+    from slurm_evo.model import ConfigError, PolicyError
     from slurm_evo_daemon.site import policy_of
 
     with _journal(config) as (settings, journal):
         stored = journal.rollback()
-        text = policy_of(settings, journal).text
+        try:
+            text = policy_of(settings, journal).text
+        except (ConfigError, PolicyError) as failure:
+            raise PolicyError(
+                f"it is taken back, yet what should rank now cannot; a running daemon goes on with it: {failure}"
+            ) from failure
     if as_json:
         typer.echo(json.dumps({"id": None if stored is None else stored.id, "text": text}))
         return
@@ -212,11 +221,14 @@ def _source(source: str, settings: Settings) -> tuple[str, str, dict[str, Any]]:
             raise PolicyError(f"{file}: no such file")
         return source, "written by hand", {}
     try:
-        content = file.read_text(encoding="utf-8")
+        content = file.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as failure:
         raise PolicyError(f"{file}: cannot be read: {failure}") from failure
     if not content.lstrip().startswith("{"):
         return content.strip(), f"file {file.name}", {}
+    exported = _exported(file, content)
+    if exported is not None:
+        return exported
     front = Front.load(file)
     weights = settings.objectives.as_mapping()
     member = front.choose(weights)
@@ -224,9 +236,32 @@ def _source(source: str, settings: Settings) -> tuple[str, str, dict[str, Any]]:
     return member.text, f"training run, {file.name}", {**front.provenance, **trained}
 
 
+def _exported(file: Path, content: str) -> tuple[str, str, dict[str, Any]] | None:
+    """What `export` wrote, at another site; None if it is something else."""
+    from slurm_evo.model import PolicyError
+    from slurm_evo.policy import Policy
+    from slurm_evo.policy.compact import policy_id
+
+    try:
+        found = json.loads(content)
+        if not {"id", "text", "source", "provenance"} <= set(found):
+            return None
+        policy = Policy.parse(str(found["text"]))
+        if policy_id(policy) != found["id"]:
+            raise PolicyError(
+                f"{file}: was changed after it was exported: {found['id']} is another expression; "
+                "add an expression by itself"
+            )
+        return policy.text, f"{found['source']}, exported as {file.name}", dict(found["provenance"])
+    except (ValueError, TypeError, RecursionError) as failure:
+        raise PolicyError(f"{file}: is neither a front nor an exported policy: {failure}") from failure
+
+
 def _find(journal: Journal, id_: str) -> StoredPolicy:
     from slurm_evo.model import PolicyError
 
+    if not id_:  # an empty variable in a script begins every id
+        raise PolicyError("no policy is named; slurm-evo policy list shows them")
     known = journal.policies()
     found = [stored for stored in known if stored.id == id_] or [one for one in known if one.id.startswith(id_)]
     if len(found) == 1:

@@ -7,7 +7,7 @@ import os
 import socket
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import numpy as np
@@ -56,6 +56,27 @@ def policy_of(settings: Settings, journal: Journal | None = None) -> Policy:
     return Policy.default()
 
 
+def last_good(settings: Settings, journal: Journal) -> Policy:
+    """`policy_of`; where that was promoted and is refused, what was promoted before, else what is configured.
+
+    A daemon that starts so goes on with a policy it can use, and says at each cycle what is wrong with the other.
+
+    Raises:
+        PolicyError: the configured one is refused too.
+        ConfigError: its file cannot be read.
+    """
+    try:
+        return policy_of(settings, journal)
+    except PolicyError:
+        promoted = [(one.promoted_at, one.text) for one in journal.policies() if one.promoted_at is not None]
+        if not promoted:
+            raise
+    for _, text in sorted(promoted, reverse=True):
+        with suppress(PolicyError):
+            return admitted(text)
+    return policy_of(settings)
+
+
 def _admitted(text: str, where: str) -> Policy:
     try:
         return admitted(text)
@@ -92,7 +113,7 @@ def at_site(config: Path | None) -> Iterator[tuple[Surroundings, InForce]]:
     """Ports, journal and clocks of the configuration, closed at the end."""
     settings = load(config)
     with open_journal(settings) as journal:
-        force = InForce(settings, policy_of(settings, journal))
+        force = InForce(settings, last_good(settings, journal))
         ports = connect(settings, utc_now)
         transfers = connect_transfers(settings)
         rng = np.random.default_rng(settings.optimizer.seed)

@@ -31,7 +31,10 @@ def refusals(
     found = list(problems(policy))
     gain = paired(values, incumbent, weights)
     if gain.mean >= 0:
-        found.append(f"it is no better than the policy in force on the choose windows ({_percent(gain.mean)})")
+        found.append(
+            "it is no better than the policy in force on the choose windows: its weighted waits and idle time are "
+            f"{_percent(gain.mean)} more"
+        )
     elif not gain.high < 0:
         found.append(
             f"it is better than the policy in force by {_percent(-gain.mean)} on the choose windows, "

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -77,7 +76,9 @@ def train(
     weights: WeightsOption = "equal",
     max_devices: MostOption = None,
     longest: LongestOption = None,
-    cores: Annotated[bool, typer.Option("--cores", help="The history has no GPUs: train on cores.")] = False,
+    cores: Annotated[
+        bool, typer.Option("--cores", help="Train on cores; else jobs without a GPU are left out.")
+    ] = False,
     recipe: Annotated[
         Path | None, typer.Option("--recipe", help="TOML with settings of the evolution.", show_default=False)
     ] = None,
@@ -124,7 +125,7 @@ def train(
 
         capacity = fleet_now(settings).divided(divide_nodes)
     else:
-        capacity = load_fleet(fleet, history, divide_nodes)
+        capacity = load_fleet(fleet, history, divide_nodes, cores=cores)
     choices, predicts = _choices(knows, weights, max_devices, seconds_of_option("--longest", longest))
     drawn = weights != "equal"
     material = gather(
@@ -139,19 +140,21 @@ def train(
     for sentence in [*said, *material.said]:
         typer.secho(sentence, err=True, fg="yellow" if "estimated" in sentence else None)
     incumbent = _in_force(settings)
-    _make(out)
     from slurm_evo_training.engines import dask_engine
+    from slurm_evo_training.evolution import cores as processors
+    from slurm_evo_training.folder import held
     from slurm_evo_training.training import run
 
     digests = _digests([*(sacct or []), *(trace or [])])
-    with _progress(shown=not as_json) as (progress, stage):
+    checkpoint = out / "checkpoint.json"
+    with held(out), _says_what_is_kept(checkpoint), _progress(shown=not as_json) as (progress, stage):
         trained = run(
             material, windows, plan,
             incumbent=incumbent, weights=settings.objectives.as_mapping(),
             provenance={"history": history.name, "files": digests, "fleet": said[0]},
-            now=_now(), workers=workers or os.cpu_count() or 1,
+            now=_now(), workers=workers or processors(),
             engine=dask_engine(dask) if dask else None,
-            checkpoint=out / "checkpoint.json", resume=resume, progress=progress, stage=stage,
+            checkpoint=checkpoint, resume=resume, progress=progress, stage=stage,
         )  # fmt: skip
         stage("writing")
         _write(trained, material, windows, out)
@@ -199,7 +202,12 @@ def _history(
         raise ConfigError("no history: give --sacct FILE, --trace FILE or --from-slurmdbd")
     if len(found) == 1:
         return found[0]
-    return Trace.of(pl.concat([one.jobs for one in found]), ", ".join(one.name for one in found))
+    jobs = pl.concat([one.jobs for one in found])
+    # Exports of two months both have the jobs that ran from one into the other.
+    once = jobs.unique(maintain_order=True)
+    if len(once) < len(jobs):
+        typer.secho(f"{len(jobs) - len(once)} jobs are in several histories and count once", err=True)
+    return Trace.of(once, ", ".join(one.name for one in found))
 
 
 def _choices(knows: str, weights: str, most: int | None, longest: int | None) -> tuple[Any, bool]:
@@ -241,19 +249,31 @@ def _in_force(settings: Settings) -> Policy:
     return Policy.parse(settings.policy.expression) if settings.policy.expression else Policy.default()
 
 
-def _make(out: Path) -> None:
-    from slurm_evo.model import ConfigError
-
+@contextmanager
+def _says_what_is_kept(checkpoint: Path) -> Iterator[None]:
+    """Ctrl-C outside the evolution, or before its first exchange, ends the command; what is left is told."""
+    before = _written(checkpoint)
     try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as failure:
-        raise ConfigError(f"--out: {out} cannot be made: {failure.strerror or failure}") from failure
+        yield
+    except KeyboardInterrupt:
+        kept = _written(checkpoint) != before
+        typer.secho(
+            f"Interrupted: --resume goes on from {checkpoint}." if kept
+            else "Interrupted before the first exchange: nothing was found yet, and nothing is written.",
+            err=True,
+        )  # fmt: skip
+        raise
+
+
+def _written(file: Path) -> int:
+    return file.stat().st_mtime_ns if file.exists() else 0
 
 
 def _digests(files: list[Path]) -> dict[str, str]:
     from slurm_evo_training.training import digest
 
-    return {file.name: digest(file) for file in files}
+    names = [file.name for file in files]
+    return {(file.name if names.count(file.name) == 1 else str(file)): digest(file) for file in files}
 
 
 def _now() -> Any:
@@ -297,12 +317,18 @@ def _progress(*, shown: bool) -> Iterator[tuple[Callable[[Progress], None], Call
 
 
 def _write(trained: Trained, material: Material, windows: Any, out: Path) -> None:
+    from slurm_evo_training.folder import put
     from slurm_evo_training.report import write
 
-    trained.front.save(out / "front.json")
-    if material.predictor is not None:
-        material.predictor.save(out / "predictor.json")
-    write(trained, material, windows, out / "report.html")
+    def fill(folder: Path) -> None:
+        write(trained, material, windows, folder / "report.html")
+        trained.front.save(folder / "front.json")
+        if material.predictor is not None:
+            material.predictor.save(folder / "predictor.json")
+
+    put(out, fill)
+    if material.predictor is None:  # an earlier run's would look like this one's
+        (out / "predictor.json").unlink(missing_ok=True)
 
 
 def _tell(trained: Trained, out: Path, *, as_json: bool) -> None:
@@ -326,11 +352,14 @@ def _tell(trained: Trained, out: Path, *, as_json: bool) -> None:
         return
     typer.echo(member.text)
     for name, share in member.judged.items():
-        typer.echo(f"  {name.replace('_', ' ')}: {share:.2f}")
+        kind, rival = name.replace("_", " ").split(" of ")
+        typer.echo(f"  judged {kind} wait: {share:.2f} times that of the {rival}")
+    if trained.evolved.interrupted:
+        typer.echo("Interrupted: this is the best so far; --resume goes on.")
     if trained.chosen is None:
         typer.secho(f"It may not be put in force: {'; '.join(member.refused)}", fg="yellow")
         typer.echo(f"The policy in force stays. See {out / 'report.html'}")
         return
-    if trained.evolved.interrupted:
-        typer.echo("Interrupted: this is the best so far; --resume goes on.")
+    if trained.doubt:
+        typer.secho(trained.doubt, fg="yellow")
     typer.echo(f"Next: read {out / 'report.html'}, then slurm-evo policy add {out / 'front.json'} --promote")

@@ -20,7 +20,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from slurm_evo.model import TraceError
+from slurm_evo.model import ConfigError, PolicyError, TraceError
 from slurm_evo.policy import Policy
 from slurm_evo_training.fitness import NAMES, Evaluator, Problem
 from slurm_evo_training.island import (
@@ -48,18 +48,21 @@ class Progress:
     """Steps, of `total`."""
     total: int
     seconds: float
-    """Since the run (not what it resumes) began."""
+    """Since the run began, with those of the run it resumes."""
     simulations: int
     front: int
     best_average: float
     best_maximum: float
     hypervolume: float
     """Of average and maximum, from `WORST`."""
+    most_seconds: float = math.inf
+    """When they are over, no further exchange begins."""
 
     @property
     def seconds_left(self) -> float:
-        """If it goes on at this speed."""
-        return self.seconds / max(self.done, 1) * (self.total - self.done)
+        """If it goes on at this speed; refining, the last step, may take longer than the time given."""
+        step = self.seconds / max(self.done, 1)
+        return min(step * (self.total - self.done), max(self.most_seconds - self.seconds, 0.0) + step)
 
 
 @dataclass(slots=True)
@@ -116,6 +119,7 @@ def evolve(
 
     Raises:
         TraceError: the checkpoint cannot be read, or belongs to another problem or recipe.
+        ConfigError: the checkpoint cannot be written.
     """
     run = _Run(problem, recipe, checkpoint, progress, clock)
     if resume:
@@ -223,6 +227,7 @@ class _Run:
             best_average=min((one.objectives[0] for one in front), default=np.inf),
             best_maximum=min((one.objectives[1] for one in front), default=np.inf),
             hypervolume=hypervolume([one.objectives for one in front]),
+            most_seconds=self.recipe.minutes * 60,
         )
         self.history.append(asdict(now))
         self.save()
@@ -256,8 +261,13 @@ class _Run:
             "refined": [candidate_json(one) for one in self.refined],
         }
         beside = self.checkpoint.with_name(self.checkpoint.name + ".new")
-        beside.write_text(json.dumps(state), encoding="utf-8")
-        beside.replace(self.checkpoint)
+        try:
+            beside.write_text(json.dumps(state), encoding="utf-8")
+            beside.replace(self.checkpoint)
+        except OSError as failure:
+            with contextlib.suppress(OSError):
+                beside.unlink(missing_ok=True)
+            raise ConfigError(f"{self.checkpoint}: cannot be written: {failure.strerror or failure}") from failure
 
     def load(self) -> None:
         """Take up a saved run."""
@@ -268,15 +278,23 @@ class _Run:
             state = json.loads(file.read_text(encoding="utf-8"))
             if state["format"] != FORMAT:
                 raise TraceError(f"{file}: a checkpoint of format {state['format']}; this version reads {FORMAT}")
-            same = {**state["recipe"], "minutes": 0, "generations": 0, "terminals": None}
-            mine = {**asdict(self.recipe), "minutes": 0, "generations": 0, "terminals": None}
+            same = {**state["recipe"], "minutes": 0, "generations": 0}
+            mine = {
+                **asdict(self.recipe),
+                "minutes": 0,
+                "generations": 0,
+                "terminals": list(self.recipe.terminals),
+            }
             if state["problem"] != fingerprint(self.problem) or same != mine:
                 raise TraceError(f"{file}: is of another history, fleet or recipe; start anew without --resume")
-            self.exchanges, self.simulations = state["exchanges"], state["simulations"]
-            self.before, self.history = state["seconds"], state["history"]
+            self.exchanges, self.simulations = int(state["exchanges"]), int(state["simulations"])
+            self.before = float(state["seconds"])
+            self.history = [{str(name): float(value) for name, value in row.items()} for row in state["history"]]
             self.islands = [Island.from_json(one) for one in state["islands"]]
             self.refined = [candidate_of(one) for one in state["refined"]]
-        except (OSError, ValueError, KeyError, TypeError) as failure:
+        except KeyError as failure:
+            raise TraceError(f"{file}: is no checkpoint that can be read: has no {failure}") from failure
+        except (OSError, ValueError, TypeError, AttributeError, PolicyError, RecursionError) as failure:
             raise TraceError(f"{file}: is no checkpoint that can be read: {failure}") from failure
 
 
@@ -354,6 +372,7 @@ def settle(problem: Problem) -> None:
     with contextlib.suppress(ValueError):
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT, signal.SIGTERM})
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
 
@@ -409,6 +428,35 @@ def recipe_of(found: dict[str, Any]) -> Recipe:
     return Recipe(**{**found, "terminals": tuple(found["terminals"])})
 
 
+class _Pool(ProcessPoolExecutor):
+    """Ctrl-C waits while a worker starts: half started it would be forgotten and never end."""
+
+    def submit(self, *work: Any, **named: Any) -> Future[Any]:
+        """Start a worker if one more is needed, and give it work."""
+        with _later():
+            return super().submit(*work, **named)
+
+
+@contextlib.contextmanager
+def _later() -> Iterator[None]:
+    """Hold Ctrl-C and SIGTERM back. New processes inherit the mask until `settle` lifts it; any thread may be hit."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    came: list[int] = []
+    ends = (signal.SIGINT, signal.SIGTERM)
+    handlers = [signal.signal(end, lambda number, _: came.append(number)) for end in ends]
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, ends)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        for end, handler in zip(ends, handlers, strict=True):
+            signal.signal(end, handler)
+    for number in dict.fromkeys(came):
+        signal.raise_signal(number)
+
+
 def _local(workers: int) -> Callable[[Problem], contextlib.AbstractContextManager[Executor | None]]:
     @contextlib.contextmanager
     def place(problem: Problem) -> Iterator[Executor | None]:
@@ -417,12 +465,14 @@ def _local(workers: int) -> Callable[[Problem], contextlib.AbstractContextManage
             return
         # Spawned: a forked child of a process with threads may hang.
         context = multiprocessing.get_context("spawn")
-        with ProcessPoolExecutor(workers, context, initializer=settle, initargs=(problem,)) as pool:
+        with _Pool(workers, context, initializer=settle, initargs=(problem,)) as pool:
             try:
                 yield pool
             except BaseException:
+                # Taken first: shutdown forgets them, and leaving would then wait for the work at hand.
+                processes = list((pool._processes or {}).values())  # noqa: SLF001 - no public way to stop one
                 pool.shutdown(wait=False, cancel_futures=True)
-                for process in list((pool._processes or {}).values()):  # noqa: SLF001 - no public way to stop one
+                for process in processes:
                     process.kill()
                 raise
 

@@ -66,7 +66,9 @@ class Problem:
             raise TraceError("no window to learn from")
         for scene in self.scenes:
             if not _judged(scene).any():
-                raise TraceError(f"no job is submitted in the judged part of window {scene.name}")
+                raise TraceError(
+                    f"no job is submitted in the judged part of the {scene.name}; give a longer or busier time"
+                )
 
 
 def metrics(problem: Problem, scene: Scene, priority: Priority) -> tuple[Metrics, Floats, NDArray[np.bool_]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
+from datetime import UTC, datetime
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,6 +46,8 @@ class Material:
     """What was assumed, left out or drawn."""
     facts: dict[str, float]
     """How good predictions were, as they would have been at the time."""
+    origin: datetime
+    """Of the jobs' times: the first submission."""
 
 
 def gather(
@@ -65,7 +68,7 @@ def gather(
         choices: how fields are filled in.
         seed: of what is drawn.
         predicts: policies know what a predictor would have told at submission.
-        cores: a history without GPUs is about cores.
+        cores: devices are cores; else GPUs, and jobs without any are left out.
         weight_of: a job's weight; without it as `choices` say.
 
     Raises:
@@ -73,11 +76,13 @@ def gather(
     """
     if not cores and not int((trace.jobs["gpus"] > 0).sum()):
         raise TraceError("no job asks for a GPU; give --cores to train on cores instead", file=trace.name)
+    choices = replace(choices or Choices(), cores=cores)
     prepared = prepare(trace, capacity, seed=seed, choices=choices)
     jobs, said = prepared.jobs, list(prepared.said)
     if len(jobs) < LEAST_JOBS:
+        without = "" if cores or len(jobs) == len(trace) else " (those without a GPU count with --cores)"
         raise TraceError(
-            f"{len(jobs)} jobs that ran are too few to learn from; at least {LEAST_JOBS} are needed",
+            f"{len(jobs)} jobs that ran are too few to learn from{without}; at least {LEAST_JOBS} are needed",
             file=trace.name,
         )
     rows = trace.jobs[prepared.rows.tolist()]
@@ -119,6 +124,7 @@ def gather(
         predictor=predictor,
         said=tuple(said),
         facts=facts,
+        origin=datetime.fromtimestamp(int(rows["submit"][0]), UTC),
     )
 
 

@@ -7,6 +7,7 @@ import html
 import io
 import json
 from collections.abc import Sequence
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ STYLE = """body{font:15px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem a
 table{border-collapse:collapse;margin:1rem 0}td,th{padding:.2rem .7rem;text-align:left;border-bottom:1px solid
 #ddd}
 td.n,th.n{text-align:right;font-variant-numeric:tabular-nums}pre{background:#f6f6f6;padding:.8rem;overflow-x:auto}
-img{max-width:100%}.no{color:#a40000}.yes{color:#006400}"""
+pre.long{white-space:pre-wrap}img{max-width:100%}.no{color:#a40000}.yes{color:#006400}"""
 MOST_ROWS = 10
 
 
@@ -58,10 +59,23 @@ def _verdict(trained: Trained) -> str:
         reasons = "".join(f"<li>{html.escape(reason)}" for reason in member.refused)
         verdict = f"<p class=no>It may not be put in force:<ul>{reasons}</ul><p>The policy in force stays.</p>"
     else:
-        verdict = "<p class=yes>It may be put in force: sound, and better than the one in force beyond noise.</p>"
-    windows = trained.front.provenance["windows_s"]
-    spans = ", ".join(f"{name} {(last - first) / 86_400:.1f} days" for name, (first, last) in windows.items())
-    return f"<pre>{html.escape(member.text)}</pre>{verdict}<p>Windows, one after the other: {spans}.</p>"
+        verdict = (
+            "<p class=yes>It may be put in force: sound, and on the choose windows better than the one in force "
+            "beyond noise.</p>"
+        )
+    if trained.chosen is not None and trained.doubt:
+        verdict += f"<p class=no>{html.escape(trained.doubt)}</p>"
+    origin = datetime.fromisoformat(str(trained.front.provenance["origin"]))
+    spans = "".join(
+        f"<tr><td>{name}<td>{origin + timedelta(seconds=first):%Y-%m-%d %H:%M}"
+        f"<td>{origin + timedelta(seconds=last):%Y-%m-%d %H:%M}<td class=n>{(last - first) / 86_400:.1f}"
+        for name, (first, last) in trained.front.provenance["windows_s"].items()
+    )
+    return (
+        f"<pre class=long>{html.escape(member.text)}</pre>{verdict}<table><tr><th>window<th>from, UTC<th>to"
+        f"<th class=n>days{spans}</table><p>Of training windows the first and the last tenth are not counted. "
+        "The two days before a window to choose or judge on fill the fleet; its last twentieth is not counted."
+    )
 
 
 def _expression(policy: Policy, material: Material) -> str:
@@ -74,8 +88,8 @@ def _expression(policy: Policy, material: Material) -> str:
         if terminal.name in policy.terminals
     )
     return (
-        f"<h2>The expression</h2>{_picture(_draw_formula, policy)}<pre>{html.escape(policy.latex())}</pre>"
-        f"<pre>{html.escape(tree(policy.tree))}</pre>"
+        f"<h2>The expression</h2>{_picture(_draw_formula, policy)}"
+        f"<pre class=long>{html.escape(policy.latex())}</pre><pre>{html.escape(tree(policy.tree))}</pre>"
         f"<p>How much each part moves the score, over jobs of the history:<table>{rows}</table>"
         f"<table><tr><th>name<th>unit<th>meaning{names}</table>"
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import sys
 import tomllib
 from collections.abc import Callable, Mapping
@@ -27,6 +28,9 @@ from slurm_evo_training.island import Recipe
 from slurm_evo_training.material import Material, Parts
 from slurm_evo_training.seeds import by_hand
 
+MUCH_WORSE = 1.05
+"""Times the policy in force, from which a judged wait is spoken of."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Trained:
@@ -42,6 +46,17 @@ class Trained:
     """(front, scenes, 3) shares on the choose windows."""
     judged: Mapping[str, NDArray[np.float64]]
     """By name of a policy written by hand, `in force` and `chosen`: (scenes, 3) shares on the judge windows."""
+
+    @property
+    def doubt(self) -> str:
+        """What the judge windows, which nothing was chosen by, say against it; empty if nothing."""
+        names = (("average", "average_of_policy_in_force"), ("maximum", "maximum_of_policy_in_force"))
+        worse = [
+            f"{what} wait is {self.shown.judged[name]:.2f} times that of the policy in force"
+            for what, name in names
+            if self.shown.judged[name] > MUCH_WORSE
+        ]
+        return f"On the judge windows its {' and its '.join(worse)}: think twice." if worse else ""
 
 
 def run(
@@ -76,11 +91,17 @@ def run(
         resume: see `evolution.evolve`.
         progress: see `evolution.evolve`.
         stage: told what is done after the evolution.
+
+    Raises:
+        KeyboardInterrupt: Ctrl-C before the first exchange or after the evolution; the checkpoint is kept.
+        ConfigError: the checkpoint cannot be written.
     """
     evolved = evolve(
         parts.train, recipe,
         workers=workers, engine=engine, checkpoint=checkpoint, resume=resume, progress=progress,
     )  # fmt: skip
+    if not evolved.front:
+        raise KeyboardInterrupt
     stage(f"choosing among {len(evolved.front)} policies")
     candidates = [one.policy for one in evolved.front]
     values = evaluate(parts.choose, [*candidates, incumbent], workers=workers)
@@ -137,6 +158,7 @@ def _provenance(
         "jobs": len(material.jobs),
         "devices": int(material.fleet.gpus.sum()),
         "clusters": len(material.fleet.clusters),
+        "origin": material.origin.isoformat(),
         "windows_s": {name: [span.first_s, span.last_s] for name, span in _spans(parts)},
         "problem": {
             name: fingerprint(problem)
@@ -197,8 +219,14 @@ def read_recipe(file: Path | None, **given: Any) -> Recipe:
             if not isinstance(value, list) or not value or not set(value) <= set(names):
                 raise ConfigError(f"{file}: terminals must be a list out of {', '.join(names)}")
             found[key] = tuple(value)
-        elif isinstance(value, bool) or not isinstance(value, int if kinds[key] is int else (int, float)):
+        elif (
+            isinstance(value, bool)
+            or not isinstance(value, int if kinds[key] is int else (int, float))
+            or not math.isfinite(value)
+        ):
             raise ConfigError(f"{file}: {key} must be a number, not {value!r}")
         elif value < (0 if key in ("refined", "seed", "migrants") else 1):
             raise ConfigError(f"{file}: {key} is too small: {value}")
+    if (given.get("seed") or 0) < 0:
+        raise ConfigError(f"--seed: {given['seed']} is too small; give 0 or more")
     return Recipe(**{**found, **{key: value for key, value in given.items() if value is not None}})

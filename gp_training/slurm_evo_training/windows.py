@@ -87,7 +87,7 @@ def scene(jobs: Workload, span: Span, *, name: str, warm_up: float = 0.1, cool_d
     """
     inside = (jobs.submit >= span.first_s) & (jobs.submit < span.last_s)
     if not inside.any():
-        raise TraceError(f"no job is submitted in window {name}")
+        raise TraceError(f"no job is submitted in the {name}; give a longer or busier time")
     picked = only(jobs, inside, origin_s=span.first_s)
     length = span.last_s - span.first_s
     return Scene(name=name, jobs=picked, judged_s=(round(length * warm_up), round(length * (1 - cool_down))))

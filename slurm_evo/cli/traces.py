@@ -115,11 +115,11 @@ def read_trace(file: Path, *, timezone: str, columns: str | None, strict: bool) 
     return read(file, zone=zone_of(timezone), columns=columns.split(",") if columns else None, strict=strict)
 
 
-def load_fleet(file: Path | None, trace: Trace, divide: float) -> Capacity:
+def load_fleet(file: Path | None, trace: Trace, divide: float, *, cores: bool | None = None) -> Capacity:
     """The fleet of a replay; estimated from the trace if none is given."""
     from slurm_evo.trace.capacity import estimate, load
 
-    fleet = load(file) if file is not None else estimate(trace)
+    fleet = load(file) if file is not None else estimate(trace, cores=cores)
     return fleet.divided(divide) if divide != 1 else fleet
 
 

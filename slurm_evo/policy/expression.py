@@ -99,12 +99,18 @@ def number(value: float) -> str:
     return str(int(value)) if value == int(value) and abs(value) < 1e15 else repr(value)
 
 
+def _power_of_ten(shown: str) -> str:
+    """1e-07 would be read as 1 e - 07."""
+    digits, e, power = shown.partition("e")
+    return rf"{digits} \cdot 10^{{{int(power)}}}" if e else digits
+
+
 def latex(node: Node, names: dict[str, str]) -> str:
     """For a formula: ``names`` gives each terminal's symbol."""
     if isinstance(node, Name):
         return names.get(node.name, rf"\mathrm{{{node.name}}}".replace("_", r"\_"))
     if isinstance(node, Constant):
-        return f"{node.value:.6g}"
+        return _power_of_ten(f"{node.value:.6g}")
     parts = [latex(argument, names) for argument in node.arguments]
     match node.operator:
         case "div":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 from collections.abc import Mapping
@@ -61,7 +62,8 @@ class Front:
         """Write it, whole or not at all."""
         beside = file.with_name(file.name + ".new")
         members = [asdict(one) for one in self.members]
-        content = {"format": FORMAT, "provenance": dict(self.provenance), "members": members}
+        content: dict[str, Any] = {"format": FORMAT, "provenance": dict(self.provenance), "members": members}
+        content["digest"] = _digest(json.loads(json.dumps(content)))
         beside.write_text(json.dumps(content, indent=1), encoding="utf-8")
         beside.replace(file)
 
@@ -73,9 +75,14 @@ class Front:
             PolicyError: it is no front written by this version; names the file.
         """
         try:
-            found = json.loads(file.read_text(encoding="utf-8"))
+            found = json.loads(file.read_text(encoding="utf-8-sig"))
             if found["format"] != FORMAT:
                 raise PolicyError(f"{file}: has format {found['format']}, this version reads {FORMAT}")
+            if found["digest"] != _digest(found):
+                raise PolicyError(
+                    f"{file}: was changed after it was written, so that what it tells of its policies is not "
+                    "known; train again, or add an expression by itself"
+                )
             members = tuple(
                 Member(
                     text=Policy.parse(one["text"]).text,
@@ -86,8 +93,20 @@ class Front:
                 )
                 for one in found["members"]
             )
-            if any(len(one.chosen_on) != len(OBJECTIVES) for one in members):
+            if any(len(one.chosen_on) != len(OBJECTIVES) or not _are_shares(one.chosen_on) for one in members):
                 raise PolicyError(f"{file}: a policy needs {len(OBJECTIVES)} shares in chosen_on")
-            return cls(members=members, provenance=found["provenance"])
-        except (OSError, ValueError, KeyError, TypeError) as failure:
+            return cls(members=members, provenance=dict(found["provenance"]))
+        except KeyError as failure:
+            raise PolicyError(f"{file}: is no front written by slurm-evo train: has no {failure}") from failure
+        except (OSError, ValueError, TypeError, ArithmeticError, RecursionError) as failure:
             raise PolicyError(f"{file}: is no front written by slurm-evo train: {failure}") from failure
+
+
+def _are_shares(numbers: tuple[float, ...]) -> bool:
+    return all(math.isfinite(number) and number >= 0 for number in numbers)
+
+
+def _digest(content: Mapping[str, Any]) -> str:
+    """Of all that was written but itself. No lock against forgery, yet edited fronts do not pass as trained."""
+    rest = {key: value for key, value in content.items() if key != "digest"}
+    return hashlib.blake2b(json.dumps(rest, sort_keys=True).encode(), digest_size=16).hexdigest()

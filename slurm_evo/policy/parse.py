@@ -45,6 +45,7 @@ class _Reader:
         self.text = text
         self.end = 0
         self.level = 0
+        self.leaves = 0
         self.token: str | None = None
         self.at = 0
         self.step()
@@ -106,6 +107,7 @@ class _Reader:
             self.step()
             inner = self.factor()
             return Constant(-inner.value) if isinstance(inner, Constant) else Call("neg", (inner,))
+        self._count_leaf()
         if token[0].isdigit() or token[0] == ".":
             value = float(token)
             if not math.isfinite(value):
@@ -115,6 +117,14 @@ class _Reader:
         if not (token[0].isalpha() or token[0] == "_"):
             raise self.error(f"did not expect {token!r}")
         return self._named(token)
+
+    def _count_leaf(self) -> None:
+        """Stop before a tree is so deep that walking it fails."""
+        self.leaves += 1
+        if self.leaves > 2 * MAX_SIZE:
+            raise PolicyError(
+                f"the expression is too large: at most {MAX_SIZE} nodes in {MAX_DEPTH} levels are read"
+            )
 
     def _named(self, token: str) -> Node:
         if token in ARITY:

@@ -97,25 +97,26 @@ class Policy:
 
 
 def _parts(tree: Node) -> list[Node]:
-    """Summands of a sum; else the factors of a product, a divisor as its inverse; else the tree itself."""
-    if not isinstance(tree, Call):
+    """Summands of a sum, each whole; else the factors of a product, a divisor as its inverse; else the tree."""
+    return _summands(tree) if isinstance(tree, Call) and tree.operator in ("add", "sub") else _factors(tree)
+
+
+def _summands(tree: Node) -> list[Node]:
+    if not isinstance(tree, Call) or tree.operator not in ("add", "sub"):
         return [tree]
-    left, right = tree.arguments[0], tree.arguments[-1]
-    match tree.operator:
-        case "add":
-            return [*_parts(left), *_parts(right)]
-        case "sub":
-            return [*_parts(left), Call("neg", (right,))]
-        case "mul":
-            return [*_factors(left), *_factors(right)]
-        case "div":
-            return [*_factors(left), Call("inv", (right,))]
-        case _:
-            return [tree]
+    left, right = map(_summands, tree.arguments)
+    return [*left, *(right if tree.operator == "add" else map(_negated, right))]
+
+
+def _negated(tree: Node) -> Node:
+    return tree.arguments[0] if isinstance(tree, Call) and tree.operator == "neg" else Call("neg", (tree,))
 
 
 def _factors(tree: Node) -> list[Node]:
-    return _parts(tree) if isinstance(tree, Call) and tree.operator in ("mul", "div") else [tree]
+    if not isinstance(tree, Call) or tree.operator not in ("mul", "div"):
+        return [tree]
+    left, right = tree.arguments
+    return [*_factors(left), *(_factors(right) if tree.operator == "mul" else [Call("inv", (right,))])]
 
 
 def problems(policy: Policy) -> tuple[str, ...]:

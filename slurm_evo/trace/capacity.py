@@ -257,16 +257,23 @@ def of_views(views: Sequence[ClusterView]) -> Capacity:
     )
 
 
-def estimate(trace: Trace, gpus_per_node: int = 8) -> Capacity:
+def device_column(jobs: pl.DataFrame, cores: bool | None = None) -> str:
+    """What counts as a device: ``gpus`` or ``cpus``; where nobody says, cores if most jobs ask for no GPU."""
+    if cores is None:
+        cores = int((jobs["gpus"] > 0).sum()) * 2 < len(jobs)
+    return "cpus" if cores else "gpus"
+
+
+def estimate(trace: Trace, gpus_per_node: int = 8, *, cores: bool | None = None) -> Capacity:
     """A guess, for a trace whose fleet nobody knows: what each cluster had in use at its busiest moment.
 
-    Devices are GPUs, or cores where no job asks for GPUs. It is too small if the fleet was never full.
+    Devices are as `device_column` says. It is too small if the fleet was never full.
 
     Raises:
         TraceError: no job ran.
     """
     jobs = trace.jobs.filter(pl.col("runtime").is_not_null())
-    column = "gpus" if int(jobs["gpus"].sum()) else "cpus"
+    column = device_column(jobs, cores)
     if not len(jobs):
         raise TraceError("no job is left to simulate", file=trace.name)
     clusters = {}

@@ -27,6 +27,8 @@ def detect(file: Path) -> str:
             start = raw.read(4096)
         except UNREADABLE as error:
             raise TraceError(f"cannot be unpacked: {error}", file=file.name) from error
+    if not start.strip():
+        raise TraceError("is empty", file=file.name)
     if start.startswith(b"PAR1"):
         return "parquet"
     if start.lstrip().startswith(b"{"):

@@ -13,7 +13,7 @@ from slurm_evo.model import TraceError
 from slurm_evo.predict import Asked, Predictor
 from slurm_evo.predict.backtest import as_it_was
 from slurm_evo.sim.workload import FOREVER, Ints, Workload
-from slurm_evo.trace.capacity import Capacity
+from slurm_evo.trace.capacity import Capacity, device_column
 from slurm_evo.trace.reading import cut_list
 from slurm_evo.trace.table import Trace
 
@@ -51,6 +51,8 @@ class Choices:
     """Larger jobs are left out."""
     longest_s: int | None = None
     """Longer running times are cut to it."""
+    cores: bool | None = None
+    """Devices are cores; False: GPUs, jobs without any are left out; None: cores if most jobs ask for no GPU."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,10 +82,12 @@ def prepare(trace: Trace, fleet: Capacity, *, seed: int, choices: Choices | None
     jobs = trace.jobs.with_row_index("row").filter(pl.col("runtime").is_not_null())
     if len(jobs) < len(trace):
         said.append(f"{len(trace) - len(jobs)} jobs that never started are left out")
-    column = "gpus"
-    if int((jobs["gpus"] > 0).sum()) * 2 < len(jobs):
-        column = "cpus"
-        said.append("devices are cores: most jobs ask for no GPU")
+    column = device_column(jobs, choices.cores)
+    if column == "cpus":
+        said.append("devices are cores" + ("" if choices.cores else ": most jobs ask for no GPU"))
+    elif choices.cores is False:
+        _say(said, int((jobs["gpus"] == 0).sum()), "jobs that ask for no GPU are left out")
+        jobs = jobs.filter(pl.col("gpus") > 0)
     size = np.maximum(jobs[column].to_numpy(), 1)
     if choices.most_devices is not None:
         keep = size <= choices.most_devices
@@ -219,7 +223,7 @@ def _homes(column: pl.Series, clusters: Ints, fleet: Capacity, rng: np.random.Ge
     index = {name: place for place, name in enumerate(fleet.names)}
     home = np.array([index.get(name, -1) for name in column.to_list()], dtype=np.int64)
     unknown = home < 0
-    if len(fleet.names) > 1:
+    if len(fleet.names) > 1 or bool((column.filter(unknown) != "").any()):
         _say(said, int(unknown.sum()), "jobs have no cluster of the fleet; one is drawn by size")
     allowed = (clusters[:, None] >> np.arange(len(fleet.names))) & 1
     share = allowed * np.maximum(fleet.shape.gpus, 1)

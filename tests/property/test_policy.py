@@ -118,7 +118,22 @@ def test_a_score_is_told_by_its_factors() -> None:
     ]
 
 
+def test_a_sum_is_told_by_its_summands_each_whole() -> None:
+    job = dict.fromkeys(NAMES, 2.0)
+    policy = Policy.parse("3 * weight - (wait * wait - 5 * runtime / gpus) + 1")
+    told = policy.terms(job)
+    assert told == [("3 * weight", 6.0), ("neg(wait * wait)", -4.0), ("5 * runtime / gpus", 5.0), ("1", 1.0)]
+    assert sum(value for _, value in told) == score(policy.tree, job)
+
+
+@pytest.mark.parametrize("text", ["+".join(["wait"] * 2000), "*".join(["wait"] * 2000), "max(" * 300 + "wait"])
+def test_an_endless_expression_is_refused_in_one_sentence(text: str) -> None:
+    with pytest.raises(PolicyError, match=r"too large|nested too deeply"):
+        Policy.parse(text)
+
+
 def test_the_formula_can_be_typeset() -> None:
     formula = Policy.parse("weight * (wait + 60) / (runtime * max(gpus, 1))").latex()
     assert formula == r"\frac{v \cdot \left(w + 60\right)}{r \cdot \max\left(g, 1\right)}"
+    assert Policy.parse("wait * 2.5e-07").latex() == r"w \cdot 2.5 \cdot 10^{-7}"
     assert Policy.default().latex() == r"\frac{v \cdot \left(w + 60\right)}{\sqrt{\sqrt{r}}}"

@@ -171,6 +171,23 @@ def test_cores_are_the_devices_of_a_machine_without_gpus() -> None:
     assert "devices are cores: most jobs ask for no GPU" in ready.said
 
 
+def test_jobs_without_gpus_do_not_turn_gpus_into_cores_where_gpus_are_asked_for() -> None:
+    jobs = [{"gpus": 0, "cpus": 16}, {"gpus": 0, "cpus": 16}, {"gpus": 4, "cpus": 16}]
+    ready = prepare(trace_of(*jobs), sample(), seed=1, choices=Choices(cores=False))
+    assert ready.jobs.gpus.tolist() == [4]
+    assert "2 jobs that ask for no GPU are left out" in ready.said
+    assert estimate(trace_of(*jobs), cores=False).shape.gpus.tolist() == [4]
+    # Where nobody says, the fleet and its jobs are counted in the same devices.
+    assert prepare(trace_of(*jobs), pool(64), seed=1).jobs.gpus.tolist() == [16, 16, 16]
+    assert int(estimate(trace_of(*jobs)).shape.gpus.sum()) == 48
+
+
+def test_jobs_of_a_cluster_that_the_fleet_has_not_are_counted() -> None:
+    ready = prepare(trace_of({"cluster": "beta"}, {"cluster": "machine"}), pool(64), seed=1)
+    assert "1 jobs have no cluster of the fleet; one is drawn by size" in ready.said
+    assert not [what for what in prepare(trace_of({"cluster": ""}), pool(64), seed=1).said if "cluster" in what]
+
+
 def test_only_a_fleet_that_names_partitions_keeps_jobs_to_them(fleet: Capacity) -> None:
     jobs = trace_of({"partition": "debug,gpu"}, {"partition": "night"})
     assert prepare(jobs, sample(), seed=1).jobs.partition.tolist() == [0, 0]

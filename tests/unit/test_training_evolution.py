@@ -97,6 +97,31 @@ def test_time_that_runs_out_ends_the_run_after_an_exchange():
     assert len(evolved.history) <= 3
 
 
+def test_a_checkpoint_that_cannot_be_written_is_said(tmp_path):
+    (tmp_path / "checkpoint.json.new").mkdir()
+    with pytest.raises(ConfigError, match=r"checkpoint\.json: cannot be written"):
+        evolve(problem(), SMALL, checkpoint=tmp_path / "checkpoint.json")
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [("exchanges", "x"), ("seconds", None), ("history", [1]), ("recipe", {})]
+)
+def test_a_damaged_checkpoint_is_named(tmp_path, key, value):
+    file = tmp_path / "checkpoint.json"
+    evolve(problem(), replace(SMALL, generations=2, refined=0), checkpoint=file)
+    file.write_text(json.dumps({**json.loads(file.read_text()), key: value}))
+    with pytest.raises(TraceError, match=r"checkpoint\.json"):
+        evolve(problem(), replace(SMALL, refined=0), checkpoint=file, resume=True)
+
+
+def test_a_checkpoint_of_other_terminals_is_refused(tmp_path):
+    file = tmp_path / "checkpoint.json"
+    evolve(problem(), replace(SMALL, generations=2, refined=0), checkpoint=file)
+    other = replace(SMALL, generations=2, refined=0, terminals=("wait", "runtime"))
+    with pytest.raises(TraceError, match="another history, fleet or recipe"):
+        evolve(problem(), other, checkpoint=file, resume=True)
+
+
 @pytest.mark.parametrize("damage", ["", "{}", '{"format": 99}', "[1, 2"])
 def test_a_checkpoint_that_cannot_be_used_is_named(tmp_path, damage):
     file = tmp_path / "checkpoint.json"
@@ -183,6 +208,8 @@ def test_a_recipe_is_read_from_toml_and_what_is_wrong_is_named(tmp_path):
         ('islands = "x"', "islands must be a number"),
         ('terminals = ["age"]', "terminals"),
         ("islands =", "recipe.toml"),
+        ("minutes = nan", "minutes must be a number"),
+        ("minutes = inf", "minutes must be a number"),
     ]:
         file.write_text(text)
         with pytest.raises(ConfigError, match=named):

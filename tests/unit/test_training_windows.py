@@ -11,8 +11,9 @@ from slurm_evo.policy import Policy
 from slurm_evo.policy.front import Front, Member
 from slurm_evo_training.admission import refusals
 from slurm_evo_training.choose import WEIGHTS, interval, paired, weighted
-from slurm_evo_training.evolution import fingerprint
+from slurm_evo_training.evolution import Evolved, fingerprint
 from slurm_evo_training.fitness import metrics, outcome
+from slurm_evo_training.training import Trained
 from slurm_evo_training.windows import Span, scene, shaken, split
 
 
@@ -111,7 +112,30 @@ def test_a_front_is_written_read_and_chosen_from_by_weights(tmp_path):
         Front(members=members[2:], provenance={}).choose(WEIGHTS)
 
 
-@pytest.mark.parametrize("text", ["", "[]", '{"format": 2}', '{"format": 1, "members": [{"text": "wat"}]}'])
+def test_a_front_that_was_edited_does_not_pass_as_trained(tmp_path):
+    file = tmp_path / "front.json"
+    refused = Member(text="wait / runtime", complexity=3, chosen_on=(0.8, 1.2, 1.0), refused=("it is worse",))
+    Front(members=(refused,), provenance={"jobs": 5, "share": 1 / 3, "pair": (1, 2)}).save(file)
+    assert Front.load(file).members == (refused,)
+    file.write_text(file.read_text().replace('"it is worse"', ""))
+    with pytest.raises(PolicyError, match="was changed after it was written"):
+        Front.load(file)
+
+
+@pytest.mark.parametrize("shares", [(float("nan"), 1.0, 1.0), (-1.0, 1.0, 1.0), (1.0, 1.0)])
+def test_shares_by_which_nothing_can_be_chosen_are_refused(tmp_path, shares):
+    file = tmp_path / "front.json"
+    Front(members=(Member(text="wait", complexity=1, chosen_on=shares),), provenance={}).save(file)
+    with pytest.raises(PolicyError, match="needs 3 shares"):
+        Front.load(file)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "", "[]", '{"format": 2}', '{"format": 1, "members": [{"text": "wat"}]}', '{"a":' + "[" * 200_000,
+    ],
+)  # fmt: skip
 def test_what_is_no_front_is_refused_by_name(tmp_path, text):
     file = tmp_path / "front.json"
     file.write_text(text)
@@ -134,3 +158,18 @@ def test_training_minds_the_mean_of_the_longest_waits_and_judging_the_longest():
     assert tail == pytest.approx(sum(weighted[:share]) / share / weight.mean())
     assert tail < longest
     assert fingerprint(trained) != fingerprint(judged)
+
+
+@pytest.mark.parametrize(
+    ("average", "maximum", "said"),
+    [(0.9, 1.04, ""), (1.2, 0.9, "average wait is 1.20 times"), (0.8, 2.4, "maximum wait is 2.40 times")],
+)
+def test_what_the_judge_windows_say_against_a_policy_is_told(average, maximum, said):
+    judged = {"average_of_policy_in_force": average, "maximum_of_policy_in_force": maximum}
+    member = Member(text="wait", complexity=1, chosen_on=(1.0, 1.0, 1.0), judged=judged)
+    front = Front(members=(member,), provenance={})
+    trained = Trained(
+        front=front, chosen=member, shown=member, evolved=Evolved([]), choose_values=np.ones((1, 1, 3)), judged={}
+    )
+    assert said in trained.doubt
+    assert bool(said) == bool(trained.doubt)
