@@ -439,7 +439,7 @@ class _Pool(ProcessPoolExecutor):
 
 @contextlib.contextmanager
 def _later() -> Iterator[None]:
-    """Hold Ctrl-C and SIGTERM back. New processes inherit the mask until `settle` lifts it; any thread may be hit."""
+    """Hold Ctrl-C and SIGTERM back. New processes inherit the mask until `settle` lifts it."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
