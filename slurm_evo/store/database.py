@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
@@ -209,11 +209,15 @@ def _connect(address: URL) -> Engine:
 def _sqlite_options(address: URL) -> dict[str, Any]:
     if address.database in {None, "", ":memory:"}:
         return {"poolclass": StaticPool, "connect_args": {"check_same_thread": False}}
-    folder = Path(str(address.database)).parent
+    file = Path(str(address.database))
     try:
-        folder.mkdir(mode=0o750, parents=True, exist_ok=True)
+        file.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
     except OSError as failure:
-        raise StoreError(f"The journal's folder {folder} cannot be made: {failure}") from failure
+        raise StoreError(f"The journal's folder {file.parent} cannot be made: {failure}") from failure
+    if not file.exists():
+        # It keeps scripts and environments of jobs that are being moved; SQLite itself would let everybody read.
+        with suppress(OSError):  # told when it is opened
+            file.touch(mode=0o640)
     return {"connect_args": {"timeout": WAIT_S}}
 
 

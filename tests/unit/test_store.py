@@ -124,6 +124,13 @@ def test_a_file_that_is_no_journal_is_left_as_it_was(tmp_path: Path) -> None:
     assert file.read_text() == "not a database, " * 100
 
 
+def test_others_cannot_read_the_file_whatever_the_folder_allows(tmp_path: Path) -> None:
+    with Journal.open(f"sqlite:///{tmp_path}/journal.sqlite"):
+        modes = {file.name: file.stat().st_mode & 0o007 for file in tmp_path.iterdir()}
+    assert modes
+    assert set(modes.values()) == {0}, modes
+
+
 def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(StoreError, match=f"folder {tmp_path / 'file' / 'x'} cannot be made"):
