@@ -5,9 +5,8 @@
 
 The same windows and rules as `slurm-evo train` (EASY at every event): first half trains, next quarter chooses,
 last quarter judges, once. CTC-SP2 and HPC2N are one cluster of processors each, cut to some months. openb keeps
-one node of each GPU model, its jobs come 2.1 times as fast, and it has no users, limits or queue of its own: limits
-and estimates are drawn. ub-hpc is
-one pool of cores.
+one node of each GPU model, its jobs come 2.1 times as fast, and it has no users, limits or queue of its own:
+limits and estimates are drawn. ub-hpc is one pool of cores.
 """
 
 from __future__ import annotations
