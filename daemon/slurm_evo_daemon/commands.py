@@ -238,6 +238,9 @@ def history(
     cycles: Annotated[
         bool, typer.Option("--cycles", help="Cycles with their sentences instead of actions.")
     ] = False,
+    moves: Annotated[
+        bool, typer.Option("--moves", help="Moves between clusters without a federation instead of actions.")
+    ] = False,
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -250,12 +253,14 @@ def history(
     from slurm_evo_daemon.screens import history_rows, history_table
     from slurm_evo_daemon.site import open_journal
 
+    if cycles and moves:
+        raise ConfigError("give --cycles or --moves, not both")
     try:
         key = None if job is None else JobKey.parse(job)
     except ValueError as failure:
         raise ConfigError(str(failure)) from failure
     with open_journal(load_settings(config)) as journal:
-        rows = history_rows(journal, key, limit, cycles=cycles)
+        rows = history_rows(journal, key, limit, cycles=cycles, moves=moves)
     if as_json:
         typer.echo(json.dumps(rows))
         return

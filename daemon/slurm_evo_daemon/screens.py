@@ -12,10 +12,11 @@ from rich.table import Table
 
 from slurm_evo.model import FleetView, JobKey
 from slurm_evo.policy import Policy
-from slurm_evo.store import Journal
+from slurm_evo.store import Journal, TransferRecord
 from slurm_evo_daemon.decide import Decision
 from slurm_evo_daemon.explain import Explanation, action_row
 from slurm_evo_daemon.report import count, sentence
+from slurm_evo_daemon.where import moves_of
 
 if TYPE_CHECKING:
     from slurm_evo_daemon.demo import Contestant
@@ -111,6 +112,10 @@ def plan_table(view: FleetView, decision: Decision) -> Iterator[Any]:
         yield alone
 
 
+MOST_MOVES = 5
+"""Shown by name."""
+
+
 def status_json(journal: Journal, policy: Policy, now: datetime) -> dict[str, Any]:
     """Lease, last cycle, policy, open actions."""
     lease, last = journal.lease(), journal.last_cycle()
@@ -130,6 +135,7 @@ def status_json(journal: Journal, policy: Policy, now: datetime) -> dict[str, An
             "counts": dict(last.counts),
         },
         "open_actions": len(journal.open_actions()),
+        "moves_under_way": [move_row(move) for move in journal.open_transfers()],
         "policy": policy.text,
         "journal": journal.url,
     }
@@ -152,6 +158,10 @@ def status_table(found: dict[str, Any]) -> Table:
         table.add_row("why", last["why"] or "it did not finish")
         table.add_row("counts", ", ".join(f"{name} {value}" for name, value in last["counts"].items() if value))
     table.add_row("unanswered actions", str(found["open_actions"]))
+    moves = found["moves_under_way"]
+    shown = [f"{move['job']} to {move['to']}, {move['phase']} since {move['at']}" for move in moves[:MOST_MOVES]]
+    more = [f"and {len(moves) - MOST_MOVES} more"] if len(moves) > MOST_MOVES else []
+    table.add_row("moves under way", "\n".join([*shown, *more]) or "none")
     table.add_row("policy", found["policy"])
     table.add_row("journal", found["journal"])
     return table
@@ -171,8 +181,26 @@ def explanation_parts(found: Explanation) -> Iterator[Any]:
         yield history_table([action_row(action) for action in found.actions])
 
 
-def history_rows(journal: Journal, key: JobKey | None, limit: int, *, cycles: bool) -> list[dict[str, Any]]:
-    """Actions or cycles, newest first."""
+def move_row(move: TransferRecord) -> dict[str, Any]:
+    """One move between clusters without a federation, for a table or a script."""
+    return {
+        "at": move.phase_since.isoformat(timespec="seconds"),
+        "job": str(move.job),
+        "to": str(move.to),
+        "copy": move.copy,
+        "phase": move.phase,
+        "why": move.why,
+        "owner": move.owner,
+    }
+
+
+def history_rows(
+    journal: Journal, key: JobKey | None, limit: int, *, cycles: bool = False, moves: bool = False
+) -> list[dict[str, Any]]:
+    """Actions, cycles or moves, newest first."""
+    if moves:
+        found = journal.latest_transfers(limit) if key is None else moves_of(journal, key)[::-1][:limit]
+        return [move_row(move) for move in found]
     if cycles:
         return [
             {

@@ -57,6 +57,12 @@ class Transfers(Database):
         with self._read() as session:
             return tuple(_record(row) for row in session.scalars(query))
 
+    def latest_transfers(self, limit: int) -> tuple[TransferRecord, ...]:
+        """The moves begun last, newest first."""
+        query = select(TransferRow).order_by(TransferRow.id.desc()).limit(limit)
+        with self._read() as session:
+            return tuple(_record(row) for row in session.scalars(query))
+
     def transfers_of(self, job: JobKey) -> tuple[TransferRecord, ...]:
         """Every move that this job came from or went to, oldest first."""
         query = (

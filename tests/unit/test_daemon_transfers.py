@@ -6,10 +6,12 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
+from io import StringIO
 from pathlib import Path
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 from slurm_evo.config import Settings
 from slurm_evo.model import Answer, ClusterName, JobKey, JobState
@@ -22,6 +24,7 @@ from slurm_evo_daemon.cycle import Surroundings, cycle
 from slurm_evo_daemon.decide import Decision
 from slurm_evo_daemon.movable import _general
 from slurm_evo_daemon.report import CycleReport
+from slurm_evo_daemon.screens import history_rows, status_json, status_table
 from slurm_evo_daemon.transfers import CarriedOn
 
 HERE, THERE = ClusterName("here"), ClusterName("there")
@@ -89,6 +92,28 @@ def test_waiting_jobs_go_to_an_idle_cluster_and_run_once(site: Site) -> None:
         job = site.fleet.jobs[key]
         assert (job.cluster, job.ending) == (THERE, "COMPLETED")
     assert site.journal.open_transfers() == ()
+
+
+def test_moves_are_told_while_they_are_under_way_and_afterwards(site: Site) -> None:
+    key = site.fleet.submit(HERE, small())
+    site.run()
+    found = status_json(site.journal, Policy.default(), site.fleet.now)
+    assert [move["job"] for move in found["moves_under_way"]] == [str(key)]
+    out = Console(width=120, record=True, file=StringIO())
+    out.print(status_table(found))
+    assert f"{key} to there" in out.export_text()
+    site.run()
+    site.run()
+    assert status_json(site.journal, Policy.default(), site.fleet.now)["moves_under_way"] == []
+    site.fleet.submit(HERE, small())
+    site.run()
+    rows = history_rows(site.journal, None, 30, moves=True)
+    assert [row["phase"] for row in rows][-1] == "done"
+    assert rows[-1] | {"at": "", "why": ""} == {
+        "at": "", "job": str(key), "to": "there", "copy": key.id, "phase": "done", "why": "", "owner": "ada",
+    }  # fmt: skip
+    assert len(rows) == 2
+    assert history_rows(site.journal, JobKey(THERE, key.id), 30, moves=True) == rows[-1:]
 
 
 def test_what_waits_while_the_destination_is_full_stays(site: Site) -> None:
