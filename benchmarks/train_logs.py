@@ -65,7 +65,9 @@ def train(log: Log, data: Path, seed: int, args: argparse.Namespace) -> dict[str
     trace = read(data / log.trace).trace
     first = trace.begins + timedelta(days=log.skip_days)
     trace = trace.between(first, first + timedelta(days=log.days))
-    trace = Trace.of(trace.jobs.with_columns(submit=first + (pl.col("submit") - first) / log.hurry), trace.name)
+    begins = int(first.timestamp())
+    hurried = begins + ((pl.col("submit") - begins) / log.hurry).cast(pl.Int64)
+    trace = Trace.of(trace.jobs.with_columns(submit=hurried), trace.name)
     fleet = load(data / log.fleet).divided(log.divide, least=1) if log.fleet else pool(log.cores)
     choices = Choices(knows=Knows.LIMIT if log.predicts else Knows.NOISY, most_devices=int(fleet.shape.gpus.max()))
     material = gather(trace, fleet, choices=choices, seed=seed, predicts=log.predicts, cores=bool(log.cores))
