@@ -56,7 +56,15 @@ def _workers() -> list[int]:
     found = subprocess.run(
         ["pgrep", "-f", "slurm_evo.slurm.pyslurm_worker"], capture_output=True, text=True, check=False
     )
-    return [int(pid) for pid in found.stdout.split() if Path(f"/proc/{pid}/comm").read_text().strip() != "runuser"]
+    return [pid for pid in map(int, found.stdout.split()) if _command(pid) not in ("", "runuser")]
+
+
+def _command(pid: int) -> str:
+    """Empty for a process that has ended since it was listed."""
+    try:
+        return Path(f"/proc/{pid}/comm").read_text(encoding="utf-8").strip()
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
 
 
 def test_a_worker_that_was_killed_is_started_again() -> None:

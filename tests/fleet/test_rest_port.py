@@ -64,11 +64,12 @@ class TestBesideTheCommands(Stories):
     full = ("delta",)
 
     def _both(self, tell: Teller, cluster: str) -> tuple[ClusterView, ClusterView]:
-        """Two looks at one state: slurmctld plans for a node between them now and then."""
+        """Two looks at one state: between them slurmctld may plan for a node, or find a reason to wait."""
         port = CommandPort(ClusterName(cluster), slurm_conf=slurm_conf(cluster), run=as_operator)
         for _ in range(10):
             other, view = port.look(), tell.look(cluster)
-            if other.nodes == view.nodes:
+            reasons = [{job.id: job.reason for job in each.jobs} for each in (other, view)]
+            if other.nodes == view.nodes and reasons[0] == reasons[1]:
                 break
             time.sleep(0.5)
         return other, view

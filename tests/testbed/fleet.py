@@ -119,11 +119,11 @@ class Fleet:
         try:
             launcher = int((self.folder / "launcher.pid").read_text())
             children = Path(f"/proc/{launcher}/task/{launcher}/children").read_text().split()
+            name = Path(f"/proc/{launcher}/comm").read_text().strip()
         except (FileNotFoundError, ValueError, ProcessLookupError):
             return None
-        name = Path(f"/proc/{launcher}/comm")
         # The number may belong to somebody else by now.
-        return int(children[0]) if children and name.read_text().strip() == "unshare" else None
+        return int(children[0]) if children and name == "unshare" else None
 
     @classmethod
     def up(cls, name: str, release: str = "forky", *, delta: str | None = None, seconds: float = 60.0) -> Fleet:
