@@ -144,7 +144,7 @@ def schedule(run: Run, jobs: Workload, fleet: Capacity, rules: Rules) -> Replaye
     if not isinstance(priority, Policy):
         raise ConfigError(f"{run.title} is no expression, and layer 1 forecasts by one; leave it out")
     decide = LayerOneInReplay(jobs, fleet.shape, priority, seed=run.seed)
-    allocation = LayerOne(decide=decide, cycle=CYCLE_S, starts_at_home=True)
+    allocation = LayerOne(decide=decide, cycle=CYCLE_S, entry=1 << jobs.home)
     return replay(jobs, fleet.shape, priority, allocation, rules)
 
 

@@ -32,7 +32,7 @@ class LayerOneInReplay:
 
     Jobs may run on any feasible cluster, as if every owner allowed it. The order is the clusters' own; what is
     known of running times is the workload's estimate. Give ``federated=False`` together with
-    ``LayerOne(move_s=30, starts_at_home=True)``: then a job waits on one cluster, and a change moves it.
+    ``LayerOne(move_s=30, entry=1 << jobs.home)``: then a job waits on one cluster, and a change moves it.
     """
 
     jobs: Workload

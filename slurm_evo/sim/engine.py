@@ -38,6 +38,7 @@ from slurm_evo.sim.world import (
     DONE_STATE,
     DRAINS,
     DYNAMIC,
+    ENTRY,
     EVENTS,
     FEASIBLE,
     GPUS,
@@ -84,7 +85,6 @@ from slurm_evo.sim.world import (
     SLOT,
     START,
     STARTS,
-    STARTS_AT_HOME,
     STATE,
     SUBMIT,
     TURN,
@@ -212,10 +212,8 @@ def admit(w, j):  # type: ignore[no-untyped-def]
             enter_queue(w, j, c, np.int64(1) << c)
     elif places == 0:
         w.life[j, STATE] = REJECTED_STATE
-    elif w.rule[STARTS_AT_HOME]:
-        enter_queue(w, j, 0, places & (np.int64(1) << w.job[j, HOME]))
     else:
-        enter_queue(w, j, 0, places)
+        enter_queue(w, j, 0, w.job[j, ENTRY])
 
 
 @compiled

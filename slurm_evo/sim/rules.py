@@ -126,7 +126,7 @@ class Race:
     """A Slurm federation: every allowed cluster tries, the first start wins."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class LayerOne:
     """A decision every cycle over all that wait."""
 
@@ -137,8 +137,8 @@ class LayerOne:
     move_s: int = 0
     """A job that is sent to a cluster it did not wait on waits nowhere for so long (a move without federation
     cancels and submits anew); at most a cycle."""
-    starts_at_home: bool = False
-    """A new job waits at its home cluster until the first decision; else on all allowed clusters."""
+    entry: Ints | None = None
+    """(n,) bits: where each new job waits until the first decision; None: on all allowed clusters."""
 
     def __post_init__(self) -> None:
         """Raises ConfigError where a period makes no sense."""

@@ -149,7 +149,7 @@ def _outages(fleet: FleetShape, low_high: I64) -> tuple[I64, I64, I64]:
 
 
 def _rule_row(rules: Rules, allocation: Allocation, limits: Limits, *, dynamic: bool) -> I64:
-    rule = np.zeros(18, dtype=np.int64)
+    rule = np.zeros(17, dtype=np.int64)
     rule[at.BACKFILL] = rules.backfill
     rule[at.CALC_PERIOD] = rules.priority_calc_period
     rule[at.SCHED_INTERVAL] = rules.sched_interval
@@ -170,14 +170,13 @@ def _rule_row(rules: Rules, allocation: Allocation, limits: Limits, *, dynamic: 
         rule[at.ALLOCATION] = allocation
     elif isinstance(allocation, LayerOne):
         rule[at.ALLOCATION] = LAYER_ONE_RULE
-        rule[at.STARTS_AT_HOME] = allocation.starts_at_home
     else:
         rule[at.ALLOCATION] = at.ALLOCATE_RACE
     return rule
 
 
 def _jobs(jobs: Workload, fleet: FleetShape, kind_of: Ints, kind: I32) -> I64:
-    job = np.zeros((len(jobs), 12), dtype=np.int64)
+    job = np.zeros((len(jobs), 13), dtype=np.int64)
     job[:, at.SUBMIT] = jobs.submit
     job[:, at.RUNS] = jobs.runtime
     job[:, at.LIMIT] = jobs.limit
@@ -235,6 +234,9 @@ def build(  # one array after the other
     node, parts, low_high = _nodes(fleet)
     kind_of, kind, ok = _known_kinds(jobs, fleet, node, parts, low_high)
     job = _jobs(jobs, fleet, kind_of, kind)
+    job[:, at.ENTRY] = job[:, at.FEASIBLE]
+    if isinstance(allocation, LayerOne) and allocation.entry is not None:
+        job[:, at.ENTRY] &= allocation.entry
     outage, reserved, reserved_at = _outages(fleet, low_high)
     rule = _rule_row(rules, allocation, fleet.limits, dynamic=dynamic)
     queues = clusters if rule[at.ALLOCATION] < at.ALLOCATE_RACE else 1

@@ -17,7 +17,7 @@ GONE = np.int64(-(2**63))
 """A key that never wins: the slot is out of the pass."""
 
 # World.job: (n, 12) int64; RUNS becomes what it really runs when a job starts
-SUBMIT, RUNS, LIMIT, GPUS, KIND, PARTITION, USER, QOS, FEASIBLE, HOME, CANCEL, KILLED = range(12)
+SUBMIT, RUNS, LIMIT, GPUS, KIND, PARTITION, USER, QOS, FEASIBLE, HOME, CANCEL, KILLED, ENTRY = range(13)
 
 # World.life: (n, 7) int64
 START, ON, STATE, QUEUE, SLOT, PLACES, WHERE = range(7)
@@ -92,7 +92,7 @@ Q_JOB, Q_KIND, Q_PARTITION, Q_NEED, Q_LIMIT, Q_USER, Q_QOS = range(7)
     LIMIT_ORIGIN,
 ) = range(28)
 
-# World.rule: (18,) int64
+# World.rule: (17,) int64
 (
     BACKFILL,
     CALC_PERIOD,
@@ -105,14 +105,13 @@ Q_JOB, Q_KIND, Q_PARTITION, Q_NEED, Q_LIMIT, Q_USER, Q_QOS = range(7)
     ALLOCATION,
     LIMITED,
     DYNAMIC,
-    STARTS_AT_HOME,
     SCHED_DELAY,
     REACTION,
     LIMIT_CHECK,
     WINDOW,
     PLACEMENT,
     SCHED_TICK,
-) = range(18)
+) = range(17)
 ALLOCATE_RACE = 10
 """Follows the values of rules.Fixed: all jobs wait in one queue, on sets of clusters."""
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from twins.plain_simulator import Plain
-from twins.stories import ALLOCATIONS, RULES, fleets, workloads
+from twins.stories import allocations, RULES, fleets, workloads
 
 from slurm_evo.policy import Policy
 from slurm_evo.sim.fleet import FleetShape, NodeShape
@@ -31,7 +31,7 @@ EXPRESSIONS = [
 def test_engine_and_twin_start_every_job_at_the_same_time_and_place(text, data):
     jobs = data.draw(workloads())
     fleet = data.draw(fleets())
-    allocation = data.draw(ALLOCATIONS)
+    allocation = data.draw(allocations(jobs))
     rules = data.draw(RULES)
     priority = Policy.parse(text)
     twin = Plain(jobs, fleet, priority, allocation, rules).run()

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from twins.stories import ALLOCATIONS, RULES, fleets, workloads
+from twins.stories import allocations, RULES, fleets, workloads
 
 from slurm_evo.policy import Policy
 from slurm_evo.sim.bounds import lower_bound
@@ -24,7 +24,7 @@ CALM = settings(max_examples=200, deadline=None, suppress_health_check=[HealthCh
 def replays(draw):
     jobs, fleet = draw(workloads()), draw(fleets())
     policy = Policy.parse(draw(st.sampled_from(["wait", "-limit", "wait / runtime - user_usage"])))
-    return jobs, fleet, replay(jobs, fleet, policy, draw(ALLOCATIONS), draw(RULES))
+    return jobs, fleet, replay(jobs, fleet, policy, draw(allocations(jobs)), draw(RULES))
 
 
 @CALM

@@ -421,8 +421,8 @@ class Plain:
         if not where:
             self.state[j] = "REJECTED"
             return
-        if isinstance(how, LayerOne) and how.starts_at_home:
-            where = where & {int(self.jobs.home[j])}
+        if isinstance(how, LayerOne) and how.entry is not None:
+            where = {c for c in where if int(how.entry[j]) >> c & 1}
         self.where[j] = set(where)
         self.new.add(j)
         self.touched |= where

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
 
 from slurm_evo.sim.fleet import FleetShape, Limits, NodeShape, OutOfService, RunningLimit, Why
 from slurm_evo.sim.rules import Backfill, Fixed, LayerOne, Placement, Race, Rules
@@ -113,13 +114,17 @@ def tightest(seen):
     return np.where(seen.now % 3 == 0, lowest, seen.feasible)
 
 
-ALLOCATIONS = st.one_of(
-    st.sampled_from([*Fixed, Race()]),
-    st.builds(
-        LayerOne,
-        decide=st.sampled_from([shuffle, tightest]),
-        cycle=st.sampled_from([5, 30]),
-        move_s=st.sampled_from([0, 0, 3]),
-        starts_at_home=st.booleans(),
-    ),
-)
+def allocations(jobs):
+    """Every kind, for these jobs."""
+    at_home = st.just(1 << jobs.home)
+    anywhere = arrays(np.int64, len(jobs), elements=st.integers(0, 2**3 - 1))
+    return st.one_of(
+        st.sampled_from([*Fixed, Race()]),
+        st.builds(
+            LayerOne,
+            decide=st.sampled_from([shuffle, tightest]),
+            cycle=st.sampled_from([5, 30]),
+            move_s=st.sampled_from([0, 0, 3]),
+            entry=st.one_of(st.none(), at_home, anywhere),
+        ),
+    )

@@ -56,7 +56,7 @@ def test_a_large_job_no_longer_starves_behind_small_ones() -> None:
     policy = Policy.parse("-gpus")
     raced = replay(jobs, fleet, policy, Race(), Rules.every_event())
     decide = LayerOneInReplay(jobs, fleet, policy, seed=1)
-    kept = replay(jobs, fleet, policy, LayerOne(decide=decide, starts_at_home=True), Rules.every_event())
+    kept = replay(jobs, fleet, policy, LayerOne(decide=decide, entry=1 << jobs.home), Rules.every_event())
     large = 2
     rest = np.arange(len(jobs)) != large
     assert raced.start[large] > 15_000

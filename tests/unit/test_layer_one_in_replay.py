@@ -55,7 +55,7 @@ def test_a_replay_with_layer_one_is_the_same_again() -> None:
 def test_where_every_job_can_start_nothing_is_changed() -> None:
     jobs = overloaded(4)
     decide = LayerOneInReplay(jobs, TWO.shape, Policy.default())
-    replay(jobs, TWO.shape, Policy.default(), LayerOne(decide=decide, starts_at_home=True), rules_of("slurm"))
+    replay(jobs, TWO.shape, Policy.default(), LayerOne(decide=decide, entry=1 << jobs.home), rules_of("slurm"))
     assert decide.changed == 0
 
 
@@ -88,7 +88,7 @@ def test_a_user_at_its_limit_is_spread_over_clusters() -> None:
     )  # fmt: skip
     policy = Policy.parse("-gpus")
     decide = LayerOneInReplay(jobs, shape, policy, seed=1)
-    done = replay(jobs, shape, policy, LayerOne(decide=decide, starts_at_home=True), Rules.every_event())
+    done = replay(jobs, shape, policy, LayerOne(decide=decide, entry=1 << jobs.home), Rules.every_event())
     hers = np.sort(done.start[:4])
     assert hers.tolist() == [0, 60, 3600, 3660] or hers.tolist() == [0, 0, 3600, 3600]
     assert (done.start[4:] < 120).all()
