@@ -276,7 +276,9 @@ def one(
         decide = LayerOneInReplay(
             case.jobs, case.fleet, policy, seed=seed, federated=not binds, **ABLATIONS[way], **changes
         )
-        allocation = LayerOne(decide=decide, cycle=60, move_s=30 if plain else 0, entry=1 << case.jobs.home if binds else None)
+        allocation = LayerOne(
+            decide=decide, cycle=60, move_s=30 if plain else 0, entry=1 << case.jobs.home if binds else None
+        )
     began = time.perf_counter()
     done = replay(case.jobs, case.fleet, policy, allocation, Rules.every_event())
     row = {"case": name, "plain": plain, "seed": seed, "way": way, "jobs": len(case.jobs), **figures(case, done)}

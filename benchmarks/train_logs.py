@@ -85,6 +85,7 @@ def train(log: Log, data: Path, seed: int, args: argparse.Namespace) -> dict[str
         "jobs": len(material.jobs),
         "seconds": round(trained.evolved.seconds),
         "chosen": trained.shown.text,
+        "by_hand": trained.shown.by_hand,
         "admitted": trained.chosen is not None,
         "best_average_by_hand": best,
         "average_ratio": float(chosen[0] / by_hand[best][0]),

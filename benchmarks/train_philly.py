@@ -32,7 +32,7 @@ from slurm_evo.sim.baselines import NAMES, baseline
 from slurm_evo.sim.fleet import FleetShape, NodeShape
 from slurm_evo.sim.rules import Rules
 from slurm_evo.sim.workload import Workload
-from slurm_evo_training.choose import choose
+from slurm_evo_training.choose import beside, choose
 from slurm_evo_training.evolution import Evolved, evaluate, evolve, hypervolume
 from slurm_evo_training.fitness import TAIL, Evaluator, Problem, Scene, outcome
 from slurm_evo_training.island import Recipe
@@ -145,15 +145,16 @@ def random_floor(problem: Problem, simulations: int, seed: int) -> float:
 def judge(evolved: Evolved, choosing: Problem, judging: Problem, args: argparse.Namespace) -> dict[str, object]:
     """What the front and the chosen policy reach on the judge window, in seconds."""
     front = [one.policy for one in evolved.front]
-    chosen = choose(front, choosing, workers=args.workers)
-    shares = evaluate(judging, front, workers=args.workers)
+    everyone = [*front, *beside(front, choosing).values()]
+    chosen = choose(everyone, choosing, workers=args.workers)
+    shares = evaluate(judging, everyone, workers=args.workers)
     evaluator = Evaluator(problem=judging)
     reference = np.array([evaluator.reference(scene) for scene in range(len(judging.scenes))])
     seconds = np.maximum(reference, 0.001)[None] * shares
     rows = seconds.mean(axis=1).tolist()
     return {
-        "front": [[policy.text, *row] for policy, row in zip(front, rows, strict=True)],
-        "chosen": chosen.place,
+        "front": [[policy.text, *row] for policy, row in zip(front, rows, strict=False)],
+        "chosen": [chosen.policy.text, *rows[chosen.place]],
     }
 
 
@@ -179,7 +180,7 @@ def main() -> None:
         seconds = time.monotonic() - began
         found = judge(evolved, choosing, judging, args)
         rows = [row[1:] for row in found["front"]]  # type: ignore[attr-defined]
-        text, *chosen = found["front"][found["chosen"]]  # type: ignore[index]
+        text, *chosen = found["chosen"]  # type: ignore[misc]
         run = {
             "seed": seed,
             "seconds": round(seconds, 1),
@@ -193,6 +194,11 @@ def main() -> None:
             "chosen": text,
             "average_ratio": chosen[0] / by_hand[best_average][0],
             "maximum_ratio": chosen[1] / by_hand[best_average][1],
+            # Of the front, known only afterwards: how far it is from both targets at best; 1 reaches them.
+            "nearest_to_targets": min(
+                max(row[0] / by_hand[best_average][0] / 0.85, row[1] / by_hand[best_average][1] / 0.6)
+                for row in rows
+            ),
         }
         if args.floor:
             run["random_hypervolume"] = random_floor(train_on, evolved.simulations, seed)

@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from slurm_evo.policy import Policy
 from slurm_evo_training.evolution import evaluate
-from slurm_evo_training.fitness import Problem
+from slurm_evo_training.fitness import Evaluator, Problem
+from slurm_evo_training.seeds import by_hand
 
 Floats = NDArray[np.float64]
 WEIGHTS: Mapping[str, float] = {"average_wait": 1.0, "maximum_wait": 0.5, "utilization": 0.5}
@@ -20,10 +21,10 @@ RESAMPLED = 2000
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Chosen:
-    """One of a front, and why."""
+    """One of some policies, and why."""
 
     place: int
-    """In the front."""
+    """Among them."""
     policy: Policy
     scores: Floats
     """(front,) weighted score of each on the choose windows; the smallest was taken."""
@@ -44,10 +45,25 @@ def weighted(values: Floats, weights: Mapping[str, float]) -> Floats:
     return found
 
 
+def beside(front: Sequence[Policy], problem: Problem) -> dict[str, Policy]:
+    """By name what people wrote, so far as it ranks otherwise than all of a front, and each order once.
+
+    A policy that did badly on the windows trained on may do well on others: it is to be had for nothing.
+    """
+    evaluator = Evaluator(problem=problem)
+    known, found = {evaluator.meaning(policy) for policy in front}, {}
+    for name, policy in by_hand(int(problem.fleet.gpus.sum())):
+        meaning = evaluator.meaning(policy)
+        if meaning not in known:
+            known.add(meaning)
+            found[name] = policy
+    return found
+
+
 def choose(
     front: Sequence[Policy], problem: Problem, weights: Mapping[str, float] = WEIGHTS, *, workers: int = 1
 ) -> Chosen:
-    """Run a front through the choose windows and take the best by the weights."""
+    """Run policies through the choose windows and take the best by the weights."""
     values = evaluate(problem, front, workers=workers)
     scores = weighted(values, weights)
     place = int(np.argmin(scores))

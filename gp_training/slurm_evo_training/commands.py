@@ -338,6 +338,7 @@ def _tell(trained: Trained, out: Path, *, as_json: bool) -> None:
             json.dumps(
                 {
                     "chosen": member.text,
+                    "by_hand": member.by_hand,
                     "admitted": trained.chosen is not None,
                     "refused": member.refused,
                     "judged": dict(member.judged),
@@ -351,6 +352,8 @@ def _tell(trained: Trained, out: Path, *, as_json: bool) -> None:
         )
         return
     typer.echo(member.text)
+    if member.by_hand:
+        typer.echo(f"  written by hand ({member.by_hand}): no evolved one does better on the choose windows")
     for name, share in member.judged.items():
         kind, rival = name.replace("_", " ").split(" of ")
         typer.echo(f"  judged {kind} wait: {share:.2f} times that of the {rival}")

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from slurm_evo.policy import TERMINALS, Policy
 from slurm_evo.policy.expression import Call, Node, text
+from slurm_evo.policy.front import Member
 from slurm_evo.sim.priorities import Priority
 from slurm_evo_training.choose import interval
 from slurm_evo_training.fitness import REFERENCE, Problem, metrics, probe_rows
@@ -63,6 +64,8 @@ def _verdict(trained: Trained) -> str:
             "<p class=yes>It may be put in force: sound, and on the choose windows better than the one in force "
             "beyond noise.</p>"
         )
+    if member.by_hand:
+        verdict += f"<p>Written by hand ({member.by_hand}): no evolved one does better on the choose windows."
     if trained.chosen is not None and trained.doubt:
         verdict += f"<p class=no>{html.escape(trained.doubt)}</p>"
     origin = datetime.fromisoformat(str(trained.front.provenance["origin"]))
@@ -196,7 +199,8 @@ def _members(trained: Trained) -> str:
     rows = "".join(
         f"<tr><td class=n>{member.chosen_on[0]:.2f}<td class=n>{member.chosen_on[1]:.2f}"
         f"<td class=n>{member.complexity}"
-        f"<td><code>{html.escape(member.text)}</code><td>{html.escape('; '.join(member.refused)) or 'may be used'}"
+        f"<td><code>{html.escape(member.text)}</code>{_author(member)}"
+        f"<td>{html.escape('; '.join(member.refused)) or 'may be used'}"
         for member in sorted(trained.front.members, key=lambda one: one.chosen_on)
     )
     return (
@@ -205,6 +209,10 @@ def _members(trained: Trained) -> str:
         "<table><tr><th class=n>average<th class=n>maximum<th class=n>complexity<th>policy<th>verdict"
         f"{rows}</table>"
     )
+
+
+def _author(member: Member) -> str:
+    return f" ({member.by_hand}, by hand)" if member.by_hand else ""
 
 
 def _picture(draw: Any, of: Any) -> str:

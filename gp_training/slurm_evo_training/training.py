@@ -21,7 +21,7 @@ from slurm_evo.model import ConfigError
 from slurm_evo.policy import TERMINALS, Policy
 from slurm_evo.policy.front import Front, Member
 from slurm_evo_training.admission import refusals
-from slurm_evo_training.choose import weighted
+from slurm_evo_training.choose import beside, weighted
 from slurm_evo_training.evolution import EngineOf, Evolved, Progress, evaluate, evolve, fingerprint
 from slurm_evo_training.fitness import REFERENCE, complexity
 from slurm_evo_training.island import Recipe
@@ -43,7 +43,7 @@ class Trained:
     """The best by the weights, refused or not."""
     evolved: Evolved
     choose_values: NDArray[np.float64]
-    """(front, scenes, 3) shares on the choose windows."""
+    """(members of the front, scenes, 3) shares on the choose windows."""
     judged: Mapping[str, NDArray[np.float64]]
     """By name of a policy written by hand, `in force` and `chosen`: (scenes, 3) shares on the judge windows."""
 
@@ -56,7 +56,17 @@ class Trained:
             for what, name in names
             if self.shown.judged[name] > MUCH_WORSE
         ]
-        return f"On the judge windows its {' and its '.join(worse)}: think twice." if worse else ""
+        found = [f"its {' and its '.join(worse)}"] if worse else []
+        if better := self.better_by_hand:
+            found.append(f"{', '.join(better)}, written by hand, wait less both on average and at most")
+        return f"On the judge windows {'; '.join(found)}: think twice." if found else ""
+
+    @property
+    def better_by_hand(self) -> list[str]:
+        """What people wrote that has a smaller average and a smaller maximum on the judge windows; names."""
+        means = {name: value.mean(axis=0)[:2] for name, value in self.judged.items()}
+        names = [name for name in means if name not in ("chosen", "in force")]
+        return [name for name in names if bool((means[name] < means["chosen"]).all())]
 
 
 def run(
@@ -102,8 +112,11 @@ def run(
     )  # fmt: skip
     if not evolved.front:
         raise KeyboardInterrupt
-    stage(f"choosing among {len(evolved.front)} policies")
     candidates = [one.policy for one in evolved.front]
+    written = beside(candidates, parts.choose)
+    names_of = [""] * len(candidates) + list(written)
+    candidates += written.values()
+    stage(f"choosing among {len(candidates)} policies, {len(written)} of them written by hand")
     values = evaluate(parts.choose, [*candidates, incumbent], workers=workers)
     scores = weighted(values[:-1], weights)
     members = [
@@ -112,8 +125,9 @@ def run(
             complexity=complexity(policy),
             chosen_on=tuple(value.mean(axis=0).tolist()),
             refused=refusals(policy, value, values[-1], weights),
+            by_hand=name,
         )
-        for policy, value in zip(candidates, values[:-1], strict=True)
+        for name, policy, value in zip(names_of, candidates, values[:-1], strict=True)
     ]
     best = int(np.argmin(scores))
     allowed = [place for place, member in enumerate(members) if not member.refused]

@@ -30,6 +30,8 @@ class Member:
     """Why it may not be put in force; empty: it may."""
     judged: Mapping[str, float] = field(default_factory=dict)
     """On the judge windows, for people; never used to choose."""
+    by_hand: str = ""
+    """Its name, where it was not evolved but is one that people wrote."""
 
     def score(self, weights: Mapping[str, float]) -> float:
         """Weighted mean of the logarithms of the shares; the smallest is best."""
@@ -90,6 +92,7 @@ class Front:
                     chosen_on=tuple(float(share) for share in one["chosen_on"]),  # type: ignore[arg-type]  # checked below
                     refused=tuple(one["refused"]),
                     judged=dict(one["judged"]),
+                    by_hand=str(one.get("by_hand", "")),
                 )
                 for one in found["members"]
             )

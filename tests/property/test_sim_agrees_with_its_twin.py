@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from twins.plain_simulator import Plain
-from twins.stories import allocations, RULES, fleets, workloads
+from twins.stories import RULES, allocations, fleets, workloads
 
 from slurm_evo.policy import Policy
 from slurm_evo.sim.fleet import FleetShape, NodeShape

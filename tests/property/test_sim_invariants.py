@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from twins.stories import allocations, RULES, fleets, workloads
+from twins.stories import RULES, allocations, fleets, workloads
 
 from slurm_evo.policy import Policy
 from slurm_evo.sim.bounds import lower_bound

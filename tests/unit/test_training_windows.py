@@ -10,7 +10,7 @@ from slurm_evo.model import PolicyError, TraceError
 from slurm_evo.policy import Policy
 from slurm_evo.policy.front import Front, Member
 from slurm_evo_training.admission import refusals
-from slurm_evo_training.choose import WEIGHTS, interval, paired, weighted
+from slurm_evo_training.choose import WEIGHTS, beside, choose, interval, paired, weighted
 from slurm_evo_training.evolution import Evolved, fingerprint
 from slurm_evo_training.fitness import metrics, outcome
 from slurm_evo_training.training import Trained
@@ -173,3 +173,38 @@ def test_what_the_judge_windows_say_against_a_policy_is_told(average, maximum, s
     )
     assert said in trained.doubt
     assert bool(said) == bool(trained.doubt)
+
+
+def test_what_people_wrote_and_waits_less_on_the_judge_windows_is_named():
+    member = Member(
+        text="wait", complexity=1, chosen_on=(1.0, 1.0, 1.0),
+        judged={"average_of_policy_in_force": 0.9, "maximum_of_policy_in_force": 0.9},
+    )  # fmt: skip
+    shares = {
+        "chosen": (0.9, 0.9), "in force": (0.5, 0.5), "sjf": (0.8, 0.7), "saf": (0.7, 0.95), "fifo": (2.0, 0.8),
+    }  # fmt: skip
+    trained = Trained(
+        front=Front(members=(member,), provenance={}), chosen=member, shown=member, evolved=Evolved([]),
+        choose_values=np.ones((1, 1, 3)),
+        judged={name: np.array([[*share, 1.0]] * 2) for name, share in shares.items()},
+    )  # fmt: skip
+    assert trained.better_by_hand == ["sjf"]
+    assert "sjf, written by hand, wait less" in trained.doubt
+
+
+def test_what_people_wrote_stands_beside_a_front_once_for_each_order():
+    windows = problem()
+    front = [Policy.parse("-runtime"), Policy.parse("wait * 2")]
+    found = beside(front, windows)
+    assert {"fifo", "sjf"}.isdisjoint(found), "the front ranks alike"
+    assert {"saf", "qssf"} & set(found) == {"saf"}, "the same expression under two names"
+    assert found["smallest"].text == Policy.parse("-gpus").text
+
+
+def test_a_policy_written_by_hand_that_does_best_on_the_choose_windows_is_the_one():
+    windows = problem()
+    worst = [Policy.parse("-wait"), Policy.parse("runtime")]
+    everyone = [*worst, *beside(worst, windows).values()]
+    chosen = choose(everyone, windows)
+    assert chosen.place >= len(worst)
+    assert chosen.scores[chosen.place] == chosen.scores.min() < chosen.scores[: len(worst)].min()
