@@ -102,10 +102,11 @@ def philly(data: Path, part: int, since: float, days: float, seed: int) -> Case:
     return Case(drawn(rng, fleet, columns[:, 0].astype(np.int64), runtime, columns[:, 2].astype(np.int64)), fleet)
 
 
-def mixed(days: float, seed: int) -> Case:
+def mixed(days: float, seed: int, load: float = 0.95) -> Case:
     """28 nodes of 8 GPUs: one small cluster of a fast type, two of a middling one, three of the slowest.
 
-    Half of the small cluster's capacity and a quarter of the middling ones' is asked for by jobs tied to them.
+    At a load of 0.95 about half of the small cluster's capacity and a quarter of the middling ones' is asked for
+    by jobs tied to them; with other loads as much less or more.
     """
     rng = np.random.default_rng(seed)
     sizes, kinds, speed = (3, 8, 4, 2, 6, 5), (0, 1, 1, 2, 2, 2), (2.0, 1.4, 1.4, 1.0, 1.0, 1.0)
@@ -117,6 +118,7 @@ def mixed(days: float, seed: int) -> Case:
     )
     power = fleet.gpus * np.array(speed)
     work = days * DAY * np.array([power[:1].sum() * 0.6, power[1:3].sum() * 0.3, power.sum() * 0.95])
+    work *= load / 0.95
     work[2] -= work[:2].sum()
     found: list[tuple[float, float, int, int]] = []
     for kind, asked in ((0, work[0]), (1, work[1]), (-1, work[2])):
