@@ -1,4 +1,4 @@
-"""What keeping long jobs off a cluster when they are submitted is worth: learned on some days, judged on later ones.
+"""What keeping long jobs off a cluster when they come is worth: learned on some days, judged on later ones.
 
 A *hold-back* is a cluster and a running time: a job that is expected to run longer, and may run elsewhere too,
 does not wait at that cluster until it has waited four hours. Everything else is Slurm's federation race, with
