@@ -58,7 +58,7 @@ class Trained:
         ]
         found = [f"its {' and its '.join(worse)}"] if worse else []
         if better := self.better_by_hand:
-            found.append(f"{', '.join(better)}, written by hand, wait less both on average and at most")
+            found.append(f"jobs wait less under {' and '.join(better)}, written by hand, on average and at most")
         return f"On the judge windows {'; '.join(found)}: think twice." if found else ""
 
     @property

@@ -189,7 +189,7 @@ def test_what_people_wrote_and_waits_less_on_the_judge_windows_is_named():
         judged={name: np.array([[*share, 1.0]] * 2) for name, share in shares.items()},
     )  # fmt: skip
     assert trained.better_by_hand == ["sjf"]
-    assert "sjf, written by hand, wait less" in trained.doubt
+    assert "jobs wait less under sjf, written by hand" in trained.doubt
 
 
 def test_what_people_wrote_stands_beside_a_front_once_for_each_order():
