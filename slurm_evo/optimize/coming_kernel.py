@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+
+from slurm_evo.kernels import kernel
 
 
-@njit(cache=True, nogil=True)
+@kernel()
 def shut_clusters(masks, kind_of, sizes, clusters, most):  # type: ignore[no-untyped-def]
     """(p, k) uint64: bits of clusters from which more than ``most`` of a kind of pending jobs is kept."""
     shut = np.zeros((masks.shape[0], sizes.size), np.uint64)

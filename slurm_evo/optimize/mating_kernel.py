@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+
+from slurm_evo.kernels import kernel
 
 
-@njit(cache=True, nogil=True, inline="always")
+@kernel(inline="always")
 def drawn(state):  # type: ignore[no-untyped-def]
     """The next 64 random bits (splitmix64; Steele, Lea & Flood 2014, doi:10.1145/2660193.2660195)."""
     state[0] += np.uint64(0x9E3779B97F4A7C15)
@@ -16,13 +17,13 @@ def drawn(state):  # type: ignore[no-untyped-def]
     return z ^ (z >> np.uint64(31))
 
 
-@njit(cache=True, nogil=True, inline="always")
+@kernel(inline="always")
 def below(state, count):  # type: ignore[no-untyped-def]
     """A whole number from 0 to below ``count``, out of 32 bits."""
     return np.int64(((drawn(state) >> np.uint64(32)) * np.uint64(count)) >> np.uint64(32))
 
 
-@njit(cache=True, nogil=True)
+@kernel()
 def mate(genomes, fathers, mothers, urgent, counts, most, leaps, shares, seeds, children):  # type: ignore[no-untyped-def]
     """See `search.mated`; writes ``children``."""
     genes = genomes.shape[1]

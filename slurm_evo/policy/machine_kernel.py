@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from slurm_evo.kernels import kernel
 from slurm_evo.policy.expression import PROTECTED
 
 BLOCK = 512
@@ -12,7 +12,7 @@ BLOCK = 512
 LARGEST = float(np.finfo(np.float64).max)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel(error_model="numpy")
 def evaluate(code, constants, registers, table, out):  # type: ignore[no-untyped-def]
     """Fill ``out`` (n,) from ``table`` (11, n); one loop for each operator is what vectorises."""
     features, count = table.shape

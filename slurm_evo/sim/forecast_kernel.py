@@ -7,10 +7,11 @@ takes seconds.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+
+from slurm_evo.kernels import kernel
 
 
-@njit(cache=True, nogil=True)
+@kernel()
 def place(low, high, kind, free, cpus_free, want, each, count, cpus_each, out):  # type: ignore[no-untyped-def]
     """Find nodes: the tightest for one, else the first ones. Indices go to ``out``; False if too few."""
     found = 0
@@ -28,7 +29,7 @@ def place(low, high, kind, free, cpus_free, want, each, count, cpus_each, out): 
     return found == count
 
 
-@njit(cache=True, nogil=True)
+@kernel()
 def insert(a, value, before, after, by, head):  # type: ignore[no-untyped-def]
     """Put an allocation into a cluster's list, sorted by ``by``; returns the new head."""
     last, here = -1, head
@@ -43,7 +44,7 @@ def insert(a, value, before, after, by, head):  # type: ignore[no-untyped-def]
     return head
 
 
-@njit(cache=True, nogil=True)
+@kernel()
 def at_limit(left, by_gpus, of, times, holder, c, gpus):  # type: ignore[no-untyped-def]
     """Does a limit keep a job of this holder from starting on this cluster?"""
     for k in range(of.shape[2]):
@@ -56,7 +57,7 @@ def at_limit(left, by_gpus, of, times, holder, c, gpus):  # type: ignore[no-unty
     return False
 
 
-@njit(cache=True, nogil=True)
+@kernel()
 def give(left, by_gpus, of, times, holder, c, gpus, sign):  # type: ignore[no-untyped-def]
     """A job stops (1) or begins (-1) to count against its holder's limits."""
     for k in range(of.shape[2]):
@@ -66,7 +67,7 @@ def give(left, by_gpus, of, times, holder, c, gpus, sign):  # type: ignore[no-un
         left[m] += sign * (gpus if by_gpus[m] else times[holder, c, k])
 
 
-@njit(cache=True, nogil=True)
+@kernel()
 def run(  # type: ignore[no-untyped-def]
     first, kind, total, free_now, cpus_now, speed,
     rel_node, rel_gpus, rel_cpus, rel_end, rel_limit, rel_holder, rel_size,

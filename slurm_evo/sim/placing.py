@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from slurm_evo.kernels import kernel
 from slurm_evo.sim.world import (
     ALL_CPUS,
     ALL_GPUS,
@@ -31,13 +31,13 @@ from slurm_evo.sim.world import (
     SPARE_MEMORY,
 )
 
-allocating = njit(cache=True, nogil=True, boundscheck=False, error_model="numpy", _nrt=True)
+allocating = kernel(boundscheck=False, error_model="numpy", _nrt=True)
 """For the few compiled functions that make arrays."""
 
-compiled = njit(cache=True, nogil=True, boundscheck=False, error_model="numpy", _nrt=False)
+compiled = kernel(boundscheck=False, error_model="numpy", _nrt=False)
 """For all others: without reference counts, which cost more than the work where many arrays are passed."""
 
-inlined = njit(cache=True, nogil=True, boundscheck=False, error_model="numpy", _nrt=False, forceinline=True)
+inlined = kernel(boundscheck=False, error_model="numpy", _nrt=False, forceinline=True)
 """For what is called once for every node or slot."""
 
 # compiled functions take flat arrays: a tuple of all of them is slow to pass
