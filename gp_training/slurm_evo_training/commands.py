@@ -353,7 +353,7 @@ def _tell(trained: Trained, out: Path, *, as_json: bool) -> None:
         return
     typer.echo(member.text)
     if member.by_hand:
-        typer.echo(f"  written by hand ({member.by_hand}): no evolved one does better on the choose windows")
+        typer.echo(f"  written by hand ({member.by_hand}): no evolved one that is usable does better")
     for name, share in member.judged.items():
         kind, rival = name.replace("_", " ").split(" of ")
         typer.echo(f"  judged {kind} wait: {share:.2f} times that of the {rival}")

@@ -65,7 +65,7 @@ def _verdict(trained: Trained) -> str:
             "beyond noise.</p>"
         )
     if member.by_hand:
-        verdict += f"<p>Written by hand ({member.by_hand}): no evolved one does better on the choose windows."
+        verdict += f"<p>Written by hand ({member.by_hand}): no evolved one that is usable does better."
     if trained.chosen is not None and trained.doubt:
         verdict += f"<p class=no>{html.escape(trained.doubt)}</p>"
     origin = datetime.fromisoformat(str(trained.front.provenance["origin"]))

@@ -16,7 +16,7 @@ LATER = np.int64(2**62)
 GONE = np.int64(-(2**63))
 """A key that never wins: the slot is out of the pass."""
 
-# World.job: (n, 12) int64; RUNS becomes what it really runs when a job starts
+# World.job: (n, 13) int64; RUNS becomes what it really runs when a job starts, ENTRY is where it waits first
 SUBMIT, RUNS, LIMIT, GPUS, KIND, PARTITION, USER, QOS, FEASIBLE, HOME, CANCEL, KILLED, ENTRY = range(13)
 
 # World.life: (n, 7) int64
