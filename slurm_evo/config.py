@@ -281,7 +281,7 @@ class ClusterSettings(_Topic):
     priority: Literal["rpc", "plugin"] = "rpc"
     """How the order gets in: SiteFactor updates, or the plugin site_factor/evo inside slurmctld."""
     plugin_dir: Path | None = None
-    """Where that plugin reads; default /var/lib/slurm-evo/plugin/NAME. The daemon writes it."""
+    """Where that plugin and slurm_evo.lua read; default /var/lib/slurm-evo/plugin/NAME. The daemon writes it."""
 
     @property
     def plugin_files(self) -> Path:
@@ -317,6 +317,16 @@ class ClusterSettings(_Topic):
         return self
 
 
+class HoldBackSettings(_Topic):
+    """[[hold_backs]]: a cluster where long jobs that may run elsewhere too do not wait at first."""
+
+    cluster: str
+    over_s: Annotated[float, Field(gt=0)]
+    """Expected running time above which a job is kept off."""
+    until_s: Annotated[float, Field(gt=0)] = 14_400.0
+    """Waited for so long, it is let in."""
+
+
 class Settings(_Topic):
     """Everything; see each topic."""
 
@@ -333,6 +343,8 @@ class Settings(_Topic):
     weights: WeightSettings = WeightSettings()
     gpu_speed: dict[str, Annotated[float, Field(ge=0.001, le=1000)]] = {}
     """[gpu_speed]: by GPU type, how much faster than a type of speed 1 jobs run on it; 1 where it is missing."""
+    hold_backs: tuple[HoldBackSettings, ...] = ()
+    """The earlier ones count first."""
     clusters: tuple[ClusterSettings, ...] = ()
     """None: simulated clusters."""
 
@@ -347,6 +359,11 @@ class Settings(_Topic):
         if len(ways) > 1:
             raise ValueError("simulated and real clusters cannot be mixed")
         self._check_each_cluster_has_its_own_door()
+        for place, one in enumerate(self.hold_backs):
+            if seen and one.cluster not in seen:
+                raise ValueError(
+                    f"hold_backs.{place}.cluster: no cluster {one.cluster!r}{_did_you_mean(one.cluster, seen)}"
+                )
         if self.cycle.lease_s < 2 * self.cycle.period_s:
             raise ValueError(
                 "cycle.lease_s must be at least twice cycle.period_s, or the lease runs out in between"
@@ -387,6 +404,15 @@ class Settings(_Topic):
             ClusterName(cluster.name): cluster.plugin_files
             for cluster in self.clusters
             if cluster.priority == "plugin"
+        }
+
+    @property
+    def with_files(self) -> Mapping[ClusterName, Path]:
+        """The clusters with a folder for plugins: the C plugin's, or one that is named for slurm_evo.lua alone."""
+        return {
+            ClusterName(cluster.name): cluster.plugin_files
+            for cluster in self.clusters
+            if cluster.priority == "plugin" or cluster.plugin_dir is not None
         }
 
     @property
@@ -575,7 +601,7 @@ def _known_keys(keys: tuple[int | str, ...]) -> set[str]:
         field = getattr(model, "model_fields", {}).get(key)
         if field is None:
             return set()
-        model = ClusterSettings if key == "clusters" else field.annotation
+        model = {"clusters": ClusterSettings, "hold_backs": HoldBackSettings}.get(str(key), field.annotation)
         if model == ClusterTransferSettings | None:
             model = ClusterTransferSettings
     return set(getattr(model, "model_fields", {}))

@@ -26,6 +26,7 @@ from slurm_evo.policy import Policy
 from slurm_evo.store import Intent, JobMemory
 from slurm_evo_daemon import moves, priorities
 from slurm_evo_daemon.features import Standing, standing
+from slurm_evo_daemon.hold_backs import MARK, kept_off
 from slurm_evo_daemon.learning import RunningTimes
 from slurm_evo_daemon.rules import Verdict, in_words_of, judge
 from slurm_evo_daemon.transfers import WantedTransfer, chosen_transfers, tables_of
@@ -103,11 +104,12 @@ def decide(
         last: `Plan.found` of the cycle before; the search begins with it.
     """
     pending = {key: job for key, job in view.jobs.items() if job.pending}
-    memories = {key: _recall(job, known.get(key), view.now) for key, job in pending.items()}
+    memories = {key: _recall(job, known.get(key), view) for key, job in pending.items()}
     verdicts = {key: _judge(job, memories[key], view, settings) for key, job in pending.items()}
     if not pending:
         return Decision({}, None, None, {}, {}, ())
     now = standing(view, pending.values(), memories, settings, policy, times)
+    verdicts = kept_off(verdicts, memories, view, now, settings)
     foreseen = _foreseen(view, pending, memories, settings, policy, times, rng)
     plan, notes, limited = _place(view, now, foreseen, verdicts, memories, settings, rng, stopwatch, moving, last)
     transfers, more = chosen_transfers(plan, view, settings)
@@ -137,12 +139,15 @@ def decide(
     return Decision(verdicts, now, plan, ranks, memories, tuple(intents), notes, transfers, limited)
 
 
-def _recall(job: FleetJob, known: JobMemory | None, now: datetime) -> JobMemory:
-    """The memory of a job, begun at first sight."""
+def _recall(job: FleetJob, known: JobMemory | None, view: FleetView) -> JobMemory:
+    """The memory of a job, begun at first sight; one that was held back had asked for its whole federation."""
     if known is not None:
         return known
     first = min(record.submitted for record in job.records)
-    return JobMemory(key=job.key, submitted=first, asked=job.viable, seen_at=now)
+    asked, origin = job.viable, view.cluster(job.key.cluster)
+    if origin is not None and MARK in job.job.admin_comment.split():
+        asked |= frozenset(origin.facts.federation_clusters)
+    return JobMemory(key=job.key, submitted=first, asked=asked, seen_at=view.now)
 
 
 def _judge(job: FleetJob, memory: JobMemory, view: FleetView, settings: Settings) -> Verdict:

@@ -1,7 +1,8 @@
 """Files for the plugins inside Slurm: the policy, and what it needs to know besides the jobs themselves.
 
-Three files in a folder for each cluster whose plugin ranks (``clusters.priority = "plugin"``): ``policy`` for
-site_factor/evo, ``policy.lua`` and ``context`` for slurm_evo.lua. Each is written aside and renamed, so that a
+Files in a folder for each cluster whose plugin ranks (``clusters.priority = "plugin"``) or that has a folder named
+(``clusters.plugin_dir``): ``policy`` for site_factor/evo, ``policy.lua`` and ``context`` for slurm_evo.lua, and
+``places`` (`slurm_evo_daemon.hold_backs`) where jobs are held back. Each is written aside and renamed, so that a
 reader finds the old one or the new one, whole. The context is ASCII lines under a checksum, names with spaces and
 percent signs written as %20 and %25::
 
@@ -29,7 +30,6 @@ slurm-conf/plugins/site_factor_evo/evo_context.c reads it in C.
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
@@ -43,6 +43,8 @@ from slurm_evo.model import ClusterName, FleetView
 from slurm_evo.policy import ROW, Policy, compact, lua
 from slurm_evo.slurm.plugin_status import read_status
 from slurm_evo_daemon.features import usage
+from slurm_evo_daemon.hold_backs import places
+from slurm_evo_daemon.words import encoded
 
 if TYPE_CHECKING:
     from slurm_evo_daemon.decide import Decision
@@ -66,20 +68,25 @@ def ranked_inside(settings: Settings, now: datetime) -> frozenset[ClusterName]:
 
 
 def write(view: FleetView, decision: Decision, settings: Settings, policy: Policy) -> tuple[str, ...]:
-    """Write the files of every seen cluster whose plugin ranks; files that are as they should be stay.
+    """Write the files of every seen cluster with a folder for them; files that are as they should be stay.
 
     Returns:
         One sentence for each cluster whose files could not be written: its plugin goes on with the last ones.
     """
     problems = []
     seen = {cluster.cluster for cluster in view.seen}
-    for name, folder in settings.with_plugin.items():
+    for name, folder in settings.with_files.items():
         if name not in seen:
             continue
         try:
             _replace(folder / "policy", compact.dump(policy))
             _replace(folder / "policy.lua", lua.export(policy))
             _replace(folder / "context", context(name, view, decision, settings, policy))
+            held = places(name, view, settings)
+            if held is None:
+                (folder / "places").unlink(missing_ok=True)
+            else:
+                _replace(folder / "places", held)
         except OSError as failure:
             where = failure.filename or folder
             problems.append(f"the plugin of {name} gets nothing new: {where}: {failure.strerror or failure}")
@@ -106,14 +113,14 @@ def context(cluster: ClusterName, view: FleetView, decision: Decision, settings:
 def _weights(weights: WeightSettings) -> Iterator[str]:
     yield f"weight {weights.default!r}"
     for topic, table in (("qos", weights.qos), ("partition", weights.partition), ("account", weights.account)):
-        yield from (f"weight {topic} {_name(name)} {value!r}" for name, value in sorted(table.items()))
+        yield from (f"weight {topic} {encoded(name)} {value!r}" for name, value in sorted(table.items()))
 
 
 def _rules(rules: RulesSettings) -> Iterator[str]:
-    yield from (f"stay {_name(word)}" for word in rules.opt_out_comments)
+    yield from (f"stay {encoded(word)}" for word in rules.opt_out_comments)
     for key, names in (("only", rules.only), ("never", rules.never)):
         for topic, listed in names:
-            yield from (f"{key} {topic} {_name(name)}" for name in listed)
+            yield from (f"{key} {topic} {encoded(name)}" for name in listed)
 
 
 def _standing(cluster: ClusterName, view: FleetView, decision: Decision, settings: Settings) -> Iterator[str]:
@@ -122,7 +129,7 @@ def _standing(cluster: ClusterName, view: FleetView, decision: Decision, setting
     yield f"load {float(now.table[ROW['load'], 0])!r}"
     yield f"pressure {float(now.table[ROW['pressure'], 0])!r}"
     shares = _shares(view, decision)
-    yield from (f"runtime user {_name(user)} {share!r}" for user, share in sorted(shares.items()))
+    yield from (f"runtime user {encoded(user)} {share!r}" for user, share in sorted(shares.items()))
     yield from _users(view, decision)
     yield from _scale(decision, settings.priority.band)
     yield from _starts(decision)
@@ -153,7 +160,7 @@ def _users(view: FleetView, decision: Decision) -> Iterator[str]:
         pending[number[record.user]] += record.gpus
     for user in users:
         if used[number[user]] or pending[number[user]]:
-            yield f"user {_name(user)} {float(used[number[user]])!r} {float(pending[number[user]])!r}"
+            yield f"user {encoded(user)} {float(used[number[user]])!r} {float(pending[number[user]])!r}"
 
 
 def _scale(decision: Decision, band: int) -> Iterator[str]:
@@ -204,11 +211,6 @@ def _jobs(cluster: ClusterName, view: FleetView, decision: Decision, shares: Map
         if moved or points or expected != guessed:
             runtime = expected if expected != guessed else 0.0
             yield f"job {key.id} {submitted.timestamp() if moved else 0:.0f} {runtime!r} {points}"
-
-
-def _name(name: str) -> str:
-    """ASCII without spaces, reversible."""
-    return re.sub(rb"[^!-$&-~]", lambda found: b"%%%02X" % found[0][0], name.encode()).decode()
 
 
 def _replace(path: Path, text: str) -> None:

@@ -61,6 +61,16 @@ AllocationOption = Annotated[str, typer.Option("--allocation", help="How jobs co
 AllocationsOption = Annotated[
     str | None, typer.Option("--allocations", help="With commas; else all.", show_default=False)
 ]
+HoldBackOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--hold-back",
+        metavar="CLUSTER=SECONDS",
+        help="Also the race with jobs expected to run longer kept off that cluster for four hours (:SECONDS: for "
+        "so long), if they may run elsewhere; as often as wanted.",
+        show_default=False,
+    ),
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,6 +212,7 @@ def compare(
     file: TraceArgument,
     policy: PoliciesOption = None,
     allocations: AllocationsOption = None,
+    hold_back: HoldBackOption = None,
     seeds: SeedsOption = "1",
     fleet: FleetOption = None,
     divide_nodes: DivideOption = 1.0,
@@ -227,6 +238,7 @@ def compare(
     reading = read_trace(file, timezone=timezone, columns=columns, strict=strict)
     from slurm_evo.compare import ALLOCATIONS, contest, rules_of, runs_of, summarise
     from slurm_evo.compare.pictures import average_against_maximum
+    from slurm_evo.optimize.hold_backs import hold_back_of
     from slurm_evo.sim.baselines import NAMES
 
     say_account(reading)
@@ -234,7 +246,8 @@ def compare(
     source = _Source(trace, load_fleet(fleet, trace, divide_nodes), _choices(knows, weights, max_devices, longest))
     single = len(source.fleet.names) == 1
     asked = allocations.split(",") if allocations else ["race"] if single else list(ALLOCATIONS)
-    runs = runs_of(policy or list(NAMES), [name.strip() for name in asked], _seeds(seeds))
+    held = [hold_back_of(text, source.fleet.names) for text in hold_back or ()]
+    runs = runs_of(policy or list(NAMES), [name.strip() for name in asked], _seeds(seeds), held=bool(held))
     with _progress("replays", shown=not as_json) as progress:
         result = contest(
             runs,
@@ -242,6 +255,7 @@ def compare(
             source.fleet,
             rules_of(scheduler),
             threads=threads or os.cpu_count() or 1,
+            held=held,
             progress=progress,
         )
     rows = summarise(result.figures)

@@ -11,6 +11,7 @@ from types import MappingProxyType
 import numpy as np
 
 from slurm_evo.model import ConfigError, PolicyError
+from slurm_evo.optimize.hold_backs import HoldBack, held_race
 from slurm_evo.optimize.in_simulation import LayerOneInReplay
 from slurm_evo.policy import Policy
 from slurm_evo.sim import baselines
@@ -37,6 +38,9 @@ ALLOCATIONS: Mapping[str, Allocation] = MappingProxyType(
 LAYER_ONE = "layer-1"
 """A job waits at its home until layer 1, every minute, lets it run elsewhere too: the daemon's own decision."""
 CYCLE_S = 60
+
+HELD = "hold-back"
+"""The race, with jobs kept off clusters as told."""
 
 SCHEDULERS = ("slurm", "easy", "none")
 """Slurm's passes and backfill with its defaults; EASY at every event, as the literature has it; no backfill."""
@@ -111,14 +115,17 @@ def priority_of(policy: str, jobs: Workload, devices: int) -> Priority:
         raise PolicyError(f"{policy!r} is no expression ({error}) and none of the baselines: {names}") from error
 
 
-def runs_of(policies: Sequence[str], allocations: Sequence[str], seeds: Sequence[int]) -> list[Run]:
-    """Every combination.
+def runs_of(
+    policies: Sequence[str], allocations: Sequence[str], seeds: Sequence[int], *, held: bool = False
+) -> list[Run]:
+    """Every combination; with ``held`` also of ``hold-back``.
 
     Raises:
         ConfigError: an allocation that does not exist, or nothing to compare.
     """
+    allocations = [*allocations, *([HELD] if held else [])]
     for name in allocations:
-        if name not in (*ALLOCATIONS, LAYER_ONE):
+        if name not in (*ALLOCATIONS, LAYER_ONE) and not (held and name == HELD):
             raise ConfigError(f"no allocation {name!r}; there are {', '.join((*ALLOCATIONS, LAYER_ONE))}")
     runs = [
         Run(policy=policy, allocation=allocation, seed=seed)
@@ -129,8 +136,8 @@ def runs_of(policies: Sequence[str], allocations: Sequence[str], seeds: Sequence
     return runs
 
 
-def schedule(run: Run, jobs: Workload, fleet: Capacity, rules: Rules) -> Replayed:
-    """Make one replay.
+def schedule(run: Run, jobs: Workload, fleet: Capacity, rules: Rules, held: Sequence[HoldBack] = ()) -> Replayed:
+    """Make one replay; ``held`` is what the allocation ``hold-back`` keeps jobs off.
 
     Raises:
         PolicyError: the policy is none.
@@ -139,6 +146,8 @@ def schedule(run: Run, jobs: Workload, fleet: Capacity, rules: Rules) -> Replaye
     if run.policy == CLAIRVOYANT:
         return clairvoyant(jobs, fleet.shape)
     priority = priority_of(run.policy, jobs, int(fleet.shape.gpus.sum()))
+    if run.allocation == HELD:
+        return replay(jobs, fleet.shape, priority, held_race(jobs, fleet.shape, held), rules)
     if run.allocation != LAYER_ONE:
         return replay(jobs, fleet.shape, priority, ALLOCATIONS[run.allocation], rules)
     if not isinstance(priority, Policy):
@@ -175,6 +184,7 @@ def contest(
     rules: Rules,
     *,
     threads: int,
+    held: Sequence[HoldBack] = (),
     reference: bool = True,
     progress: Callable[[int, int], None] | None = None,
 ) -> Contest:
@@ -186,6 +196,7 @@ def contest(
         fleet: the clusters.
         rules: each cluster's scheduler.
         threads: replays at a time.
+        held: for the allocation ``hold-back``.
         reference: also a schedule that knows the running times, and the lower bound, for each seed.
         progress: told how many of how many are done.
 
@@ -203,7 +214,7 @@ def contest(
 
     def one(run: Run) -> Figures:
         jobs = workloads[run.seed]
-        return figures_of(run, jobs, fleet, schedule(run, jobs, fleet, rules))
+        return figures_of(run, jobs, fleet, schedule(run, jobs, fleet, rules, held))
 
     with ThreadPoolExecutor(threads) as pool:
         waiting = [pool.submit(one, run) for run in wanted]
@@ -232,6 +243,7 @@ __all__ = [
     "ALLOCATIONS",
     "BOUND",
     "CLAIRVOYANT",
+    "HELD",
     "LAYER_ONE",
     "SCHEDULERS",
     "Contest",

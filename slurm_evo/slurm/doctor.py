@@ -72,6 +72,7 @@ def examine(
         found += _plugin(view, settings)
     found += _together(views)
     found += _speeds(views, settings)
+    found += _hold_backs(views, settings)
     return tuple(found)
 
 
@@ -233,6 +234,16 @@ def _speeds(views: list[ClusterView], settings: Settings) -> Iterable[Finding]:
     for name in sorted(settings.gpu_speed.keys() - types):
         known = ", ".join(sorted(types)) or "none"
         yield Finding("fleet", "gpu_speed", Level.WARNING, f"no node has GPUs of type {name}; there are {known}")
+
+
+def _hold_backs(views: list[ClusterView], settings: Settings) -> Iterable[Finding]:
+    """Where the hook is not told, new jobs are not held back."""
+    for view in views if settings.hold_backs else ():
+        if view.facts.federation and view.cluster not in settings.with_files:
+            told = "new jobs are not held back here: the daemon writes no files for slurm_evo.lua"
+            yield Finding(
+                view.cluster, "hold_backs", Level.WARNING, told, f"clusters.plugin_dir for {view.cluster}"
+            )
 
 
 def _together(views: list[ClusterView]) -> Iterable[Finding]:

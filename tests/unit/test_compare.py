@@ -13,7 +13,9 @@ from slurm_evo.compare import ALLOCATIONS, Figures, Run, contest, rules_of, runs
 from slurm_evo.compare.contest import figures_of, priority_of, schedule
 from slurm_evo.compare.pictures import average_against_maximum, load_and_queue
 from slurm_evo.model import ConfigError, PolicyError, TraceError
+from slurm_evo.optimize.hold_backs import HoldBack, hold_back_of
 from slurm_evo.sim import baselines
+from slurm_evo.sim.tables import feasible
 from slurm_evo.trace import SCHEMA, Trace
 from slurm_evo.trace.capacity import Capacity, estimate, load, pool, sample
 from slurm_evo.trace.generate import MONDAY, generate
@@ -269,6 +271,45 @@ def test_every_baseline_and_allocation_can_run(week: Trace) -> None:
     runs = runs_of(list(baselines.NAMES), list(ALLOCATIONS), [1])
     result = contest(runs, lambda seed: ready(part, seed), sample(), rules_of("none"), threads=2)
     assert len(result.figures) == len(baselines.NAMES) * len(ALLOCATIONS) + 1
+
+
+def test_the_race_is_compared_with_long_jobs_kept_off_a_cluster(week: Trace) -> None:
+    jobs, names = ready(week, 1).jobs, sample().names
+    runs = runs_of(["fifo"], ["race"], [1], held=True)
+    assert [run.allocation for run in runs] == ["race", "hold-back"]
+
+    def figures(*held: HoldBack) -> tuple[Figures, ...]:
+        return contest(
+            runs, lambda seed: ready(week, seed), sample(), rules_of("easy"), threads=1, held=held, reference=False
+        ).figures  # fmt: skip
+
+    race, nothing = figures()
+    assert nothing.metrics == race.metrics
+    race, kept = figures(hold_back_of(f"{names[0]}=600", names))
+    assert kept.metrics != race.metrics
+    assert kept.unstarted == 0
+    done = schedule(runs[1], jobs, sample(), rules_of("easy"), [HoldBack(0, 600.0)])
+    long = (jobs.estimate > 600) & ((feasible(jobs, sample().shape) & ~1) != 0) & (done.cluster == 0)
+    assert long.any()
+    assert (done.start - jobs.submit)[long].min() >= 14_400
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("nowhere=60", "no cluster 'nowhere'; there are"),
+        ("{0}", "write CLUSTER=SECONDS, such as"),
+        ("{0}=an hour", "write CLUSTER=SECONDS"),
+        ("{0}=60:", "write CLUSTER=SECONDS"),
+        ("{0}=-60", "above 0"),
+        ("{0}=nan", "above 0"),
+    ],
+)
+def test_a_hold_back_that_is_none_is_refused(text: str, words: str) -> None:
+    names = sample().names
+    with pytest.raises(ConfigError, match=words):
+        hold_back_of(text.format(names[0]), names)
+    assert hold_back_of(f"{names[1]}=60:7200", names) == HoldBack(1, 60.0, 7200.0)
 
 
 def test_what_cannot_be_compared_is_said_before_anything_runs() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, ValidationError
 
-from slurm_evo.config import ClusterSettings, Settings, effective, find, hidden, load
+from slurm_evo.config import ClusterSettings, HoldBackSettings, Settings, effective, find, hidden, load
 from slurm_evo.model import ConfigError
 
 REFERENCE = Path(__file__).parents[2] / "docs/reference"
@@ -274,7 +274,7 @@ def test_the_example_loads_and_uses_every_topic() -> None:
 def fields(model: type[BaseModel] = Settings, above: str = "") -> Iterator[tuple[str, Any]]:
     """Every key with its default."""
     for name, field in model.model_fields.items():
-        inner = ClusterSettings if name == "clusters" else field.annotation
+        inner = {"clusters": ClusterSettings, "hold_backs": HoldBackSettings}.get(name, field.annotation)
         if isinstance(inner, type) and issubclass(inner, BaseModel):
             yield from fields(inner, f"{above}{name}.")
         else:

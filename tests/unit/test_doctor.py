@@ -134,3 +134,12 @@ def test_a_speed_for_a_gpu_type_nobody_has_is_told() -> None:
     assert about("gpu_speed", told).seen == "no node has GPUs of type a10; there are a100"
     assert not [finding for finding in found(alpha(), settings={"gpu_speed": {"a100": 2.0}}) if
                 finding.subject == "gpu_speed"]  # fmt: skip
+
+
+def test_a_cluster_where_new_jobs_cannot_be_held_back_is_told() -> None:
+    held = {"hold_backs": [{"cluster": "beta", "over_s": 3600}]}
+    told = about("hold_backs", found(alpha(), settings=ALL | held))
+    assert told.level is Level.WARNING
+    assert told.change == "clusters.plugin_dir for alpha"
+    with_files = {"clusters": [{**each, "plugin_dir": "/var/lib/x"} for each in ALL["clusters"]]}
+    assert not [each for each in found(alpha(), settings=with_files | held) if each.subject == "hold_backs"]
