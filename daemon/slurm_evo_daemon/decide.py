@@ -26,10 +26,11 @@ from slurm_evo.policy import Policy
 from slurm_evo.store import Intent, JobMemory
 from slurm_evo_daemon import moves, priorities
 from slurm_evo_daemon.features import Standing, standing
-from slurm_evo_daemon.hold_backs import MARK, kept_off
+from slurm_evo_daemon.hold_backs import kept_off
 from slurm_evo_daemon.learning import RunningTimes
 from slurm_evo_daemon.rules import Verdict, in_words_of, judge
 from slurm_evo_daemon.transfers import WantedTransfer, chosen_transfers, tables_of
+from slurm_evo_daemon.words import held_back
 
 if TYPE_CHECKING:
     import numpy as np
@@ -145,7 +146,7 @@ def _recall(job: FleetJob, known: JobMemory | None, view: FleetView) -> JobMemor
         return known
     first = min(record.submitted for record in job.records)
     asked, origin = job.viable, view.cluster(job.key.cluster)
-    if origin is not None and MARK in job.job.admin_comment.split():
+    if origin is not None and held_back(job):
         asked |= frozenset(origin.facts.federation_clusters)
     return JobMemory(key=job.key, submitted=first, asked=asked, seen_at=view.now)
 

@@ -7,10 +7,12 @@ anything that layer 1 took away. A job that already waits at the cluster stays t
 The file `places` stands beside `context`, sealed and encoded like it::
 
     slurm-evo-places 1
-    time 1796126023                  when it was written, Unix seconds; the hook ignores an old one
+    time 1796126023                  when it was written, Unix seconds
+    good_s 300                       for how long it holds: what nobody would give back is not taken away
     cluster alpha                    whose file it is
     member beta                      each cluster of the federation
     back gamma 3600                  a hold-back: expected running times over so many seconds
+    default beta gpu                 the partition of jobs that name none
     room beta gpu 604800 4 8 64 512000
                                      up to this time limit (-1: any) 4 nodes of beta's partition gpu have 8 GPUs,
                                      64 CPUs and 512000 MB each, or more
@@ -18,7 +20,8 @@ The file `places` stands beside `context`, sealed and encoded like it::
     apart eve physics                may not use every member with this account, or only for jobs of some size
 
 What is not known to be open to everybody is no room: a partition with lists of accounts or QOS, a cluster that was
-not seen or whose associations are not known.
+not seen or whose associations are not known. There is no file where the members have federation features of their
+own: a job may ask for some (--cluster-constraint), which Slurm does not tell the hook.
 """
 
 from __future__ import annotations
@@ -37,8 +40,8 @@ from slurm_evo_daemon.features import Standing
 from slurm_evo_daemon.rules import Verdict
 from slurm_evo_daemon.words import encoded
 
-MARK = "slurm-evo:held-back"
-"""The word in AdminComment of a job whose owner named no clusters."""
+GOOD_S = 300
+"""Seconds for which a file holds, or three cycles if they are longer."""
 
 
 def kept_off(
@@ -88,11 +91,14 @@ def _long(seconds: float) -> str:
 def places(cluster: ClusterName, view: FleetView, settings: Settings) -> str | None:
     """The text of one cluster's file; None where nothing is to be held back."""
     here = view.cluster(cluster)
-    if here is None or here.facts.federation is None or not (settings.hold_backs and settings.moves.enabled):
+    if here is None or here.facts.federation is None or not here.facts.federation_alike:
+        return None
+    if not (settings.hold_backs and settings.moves.enabled):
         return None
     lines = [
         "slurm-evo-places 1",
         f"time {view.now.timestamp():.0f}",
+        f"good_s {max(GOOD_S, 3 * settings.cycle.period_s):.0f}",
         f"cluster {cluster}",
         *(f"member {name}" for name in sorted(here.facts.federation_clusters)),
         *(f"back {one.cluster} {one.over_s:.0f}" for one in settings.hold_backs),
@@ -126,6 +132,7 @@ def _keep(rules: RulesSettings) -> Iterator[str]:
 
 
 def _rooms(there: ClusterView) -> Iterator[str]:
+    yield from (f"default {there.cluster} {encoded(one.name)}" for one in there.partitions if one.default)
     for partition in there.partitions:
         listed = partition.allow_accounts, partition.allow_qos
         if not partition.up or listed != (None, None) or partition.deny_accounts or partition.deny_qos:

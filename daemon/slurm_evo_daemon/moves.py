@@ -38,6 +38,7 @@ from slurm_evo.model import (
     Unpin,
 )
 from slurm_evo.store import JobMemory
+from slurm_evo_daemon.words import held_back
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +136,7 @@ def _rescue(job: FleetJob, memory: JobMemory, view: FleetView, moves: MoveSettin
         return Step(memory, note=f"{_names(unseen)} was not seen and may have it: nothing is changed")
     since = memory.stranded_since or view.now
     memory = memory.but(stranded_since=since)
-    if not memory.moves:
+    if not memory.moves and not held_back(job):
         return Step(memory, note="no cluster lists it, and slurm-evo did not move it: look at it by hand")
     if view.now - since < timedelta(seconds=moves.stranded_s):
         return Step(memory, note="no cluster lists it yet")

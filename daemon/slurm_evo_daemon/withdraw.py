@@ -12,6 +12,7 @@ from slurm_evo_daemon.act import act
 from slurm_evo_daemon.cycle import Surroundings
 from slurm_evo_daemon.observe import observe
 from slurm_evo_daemon.rules import judge
+from slurm_evo_daemon.words import held_back
 
 
 def withdraw(
@@ -46,7 +47,7 @@ def withdraw(
         if verdict.untouchable or job.on(key.cluster) is None:
             continue
         memories[key] = memory.but(wanted=None, widening_since=None, site_factor=None)
-        if memory.moves and job.viable != memory.asked and memory.asked:
+        if (memory.moves or held_back(job)) and job.viable != memory.asked and memory.asked:
             action = SetClusters(key, tuple(sorted(memory.asked)))
             safe = bool(memory.asked & job.waiting_on)
             # Without a common cluster the set is widened first; a second withdraw narrows it.

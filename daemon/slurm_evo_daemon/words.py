@@ -1,8 +1,18 @@
-"""Names in files that plugins read."""
+"""Words that the daemon shares with the plugins inside Slurm."""
 
 from __future__ import annotations
 
 import re
+
+from slurm_evo.model import FleetJob
+
+MARK = "slurm-evo:held-back"
+"""The word in AdminComment of a job whose owner named no clusters, and that a hold-back keeps off some."""
+
+
+def held_back(job: FleetJob) -> bool:
+    """slurm_evo.lua chose where it waits, not its owner."""
+    return MARK in job.job.admin_comment.split()
 
 
 def encoded(name: str) -> str:

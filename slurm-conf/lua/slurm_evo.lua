@@ -10,7 +10,9 @@
 -- the log for each new reason.
 --
 -- The options, all but dir with a default that does nothing:
---   dir          the folder that the slurm-evo daemon writes: policy.lua and context
+--   dir          the folder that the slurm-evo daemon writes: policy.lua, context, and places where the site has
+--                [[hold_backs]]: a new job that is expected to run long then starts out on the other clusters of
+--                its federation, with slurm-evo:held-back in AdminComment
 --   site_factor  true: set SiteFactor at submission (not needed where the plugin site_factor/evo is)
 --   pin          the name of this cluster: a federated job that names no clusters starts here only, so that the
 --                daemon alone widens where it may run
@@ -19,16 +21,17 @@
 --   admins       user ids that may use reserved words; default { 0 }
 --   tell         cli_filter: true: one line that says about when a job would start, and where
 
-local M = { version = "1.0" }
+local M = { version = "1.1" }
 
 local SECONDS_BETWEEN_LOOKS = 10
 local LARGEST_FILE = 4194304
 local PREFIX = "slurm-evo:"
+local HELD_BACK = PREFIX .. "held-back"
 local UNLIMITED_S = 365 * 86400.0
 
 local options = {}
 local complained = {}
-local policy, policy_text, context, looked_at = nil, nil, nil, nil
+local policy, policy_text, context, places, looked_at = nil, nil, nil, nil, nil
 
 -- Files ---------------------------------------------------------------------------------------------------------
 
@@ -87,12 +90,20 @@ local function decoded(name)
   return (name:gsub("%%(%x%x)", function(digits) return string.char(tonumber(digits, 16)) end))
 end
 
+-- Why a text is no whole file of that kind and version 1, or nil.
+local function flaw(text, kind)
+  local head = "slurm-evo-" .. kind .. " 1\n"
+  if text:sub(1, #head) ~= head then return "the " .. kind .. " file is of another version" end
+  if not text:sub(-15):match("^crc32 %x%x%x%x%x%x%x%x\n$") then return "the " .. kind .. " file is cut off" end
+  return nil
+end
+
 local TWO_WORDS = { weight = true, runtime = true, only = true, never = true }
 
 -- What the daemon knows, or nil and why not. The lines about single jobs come last and are not for us.
 function M.read_context(text)
-  if text:sub(1, 20) ~= "slurm-evo-context 1\n" then return nil, "the context is of another version" end
-  if not text:sub(-15):match("^crc32 %x%x%x%x%x%x%x%x\n$") then return nil, "the context is cut off" end
+  local why = flaw(text, "context")
+  if why then return nil, why end
   local found = {
     load = 0.0, pressure = 0.0, weight = 1.0, band = 1000000, recalc = 60, time = 0,
     stay = {}, named = {}, only = {}, scores = {}, factors = {}, starts = {},
@@ -125,6 +136,35 @@ function M.read_context(text)
   return found
 end
 
+-- Which clusters long jobs are kept off, and where there is room for them instead, or nil and why not.
+function M.read_places(text)
+  local why = flaw(text, "places")
+  if why then return nil, why end
+  local found = { time = 0, good_s = 0, members = {}, backs = {}, standard = {}, rooms = {}, named = {} }
+  for line in text:gmatch("([^\n]*)\n") do
+    local key, rest = line:match("^(%S+) (.*)$")
+    local head, name, numbers = (rest or ""):match("^(%S+) (%S+) ?(.*)$")
+    if key == "time" or key == "good_s" then
+      found[key] = assert(tonumber(rest))
+    elseif key == "member" then
+      found.members[#found.members + 1] = rest
+    elseif key == "back" then
+      found.backs[#found.backs + 1] = { cluster = head, over_s = assert(tonumber(name)) }
+    elseif key == "default" then
+      found.standard[head] = decoded(name)
+    elseif key == "keep" or key == "apart" then
+      found.named[key .. " " .. decoded(head) .. " " .. decoded(name)] = true
+    elseif key == "room" then
+      local limit, count, gpus, cpus, memory = numbers:match("^(%S+) (%d+) (%d+) (%d+) (%d+)$")
+      local place = head .. " " .. decoded(name)
+      found.rooms[place] = found.rooms[place] or {}
+      table.insert(found.rooms[place], { limit = assert(tonumber(limit)), count = tonumber(count),
+        gpus = tonumber(gpus), cpus = tonumber(cpus), memory = tonumber(memory) })
+    end
+  end
+  return found
+end
+
 local function complain(why)
   why = tostring(why)
   if complained[why] then return end
@@ -132,6 +172,20 @@ local function complain(why)
   -- sbatch shows its log to the submitting user, whom a broken file of the site's does not concern: -vv shows it
   local log = slurm and (options.tell == nil and slurm.log_info or slurm.log_debug)
   if log then log("slurm-evo: nothing is done: %s", why) end
+end
+
+-- The newest good places; none is no fault: the daemon writes them only where jobs are held back.
+local function refresh_places()
+  local file = io.open(options.dir .. "/places", "rb")
+  if not file then
+    places = nil
+    return
+  end
+  file:close()
+  local text, why = read(options.dir .. "/places")
+  local ok, fresh, reason = pcall(M.read_places, text or "")
+  places = ok and fresh or nil
+  if not places then complain(why or (ok and reason) or fresh) end
 end
 
 -- The newest good policy and context; what cannot be read leaves the last good one in force.
@@ -158,6 +212,7 @@ local function refresh()
     end
   end
   if why then complain(why) end
+  if options.tell == nil then refresh_places() end
 end
 
 -- Jobs ----------------------------------------------------------------------------------------------------------
@@ -216,7 +271,8 @@ end
 
 local function limit_of(job, partitions, name)
   local minutes = given(job.time_limit)
-  if not minutes and partitions and partitions[name] then minutes = given(partitions[name].max_time) end
+  local partition = partitions and partitions[name]
+  if not minutes and partition then minutes = given(partition.default_time) or given(partition.max_time) end
   return minutes and minutes * 60.0 or UNLIMITED_S
 end
 
@@ -265,6 +321,111 @@ function M.features(job, partitions)
       * (named["weight account " .. account] or 1.0),
     user_usage = known[1], user_pending = math.max(known[2], gpus), load = context.load, pressure = context.pressure,
   }
+end
+
+-- What a cluster must have that is to run the job, per node; nil for a job whose needs are not all known here.
+local OTHER_TEXTS = {
+  "features", "prefer", "batch_features", "req_nodes", "exc_nodes", "licenses", "burst_buffer", "network",
+  "tres_per_socket",
+}
+local OTHER_NUMBERS = {
+  "sockets_per_node", "sockets_per_board", "boards_per_node", "cores_per_socket", "threads_per_core",
+  "pn_min_tmp_disk", "core_spec", "ntasks_per_tres", "req_switch",
+}
+
+local function only_gpus(request)
+  for entry in (request or ""):gmatch("[^,]+") do
+    if not entry:gsub("^gres[/:]", ""):match("^gpu[:=]?%d*$") then return false end
+  end
+  return true
+end
+
+local function up(number) return math.ceil(number) + 0.0 end
+
+function M.needs(job)
+  for _, field in ipairs(OTHER_TEXTS) do
+    if (job[field] or "") ~= "" then return nil end
+  end
+  for _, field in ipairs(OTHER_NUMBERS) do
+    if (given(job[field]) or 0) ~= 0 then return nil end
+  end
+  if job.contiguous == 1 then return nil end
+  local per_node = job.tres_per_node or job.gres
+  for _, request in ipairs({ per_node or "", job.tres_per_job or "", job.tres_per_task or "",
+    job.cpus_per_tres or "", job.mem_per_tres or "" }) do
+    if not only_gpus(request) then return nil end
+  end
+  local nodes = math.max(given(job.min_nodes) or 1.0, 1.0)
+  local tasks = up(math.max(given(job.num_tasks) or 1.0, (given(job.ntasks_per_node) or 0) * nodes, 1.0) / nodes)
+  local gpus = math.max(
+    M.gpus_of(per_node), up(M.gpus_of(job.tres_per_job) / nodes), M.gpus_of(job.tres_per_task) * tasks
+  )
+  local cpus = math.max(
+    up((given(job.min_cpus) or 1.0) / nodes), tasks * math.max(given(job.cpus_per_task) or 1.0, 1.0),
+    given(job.pn_min_cpus) or 0, M.gpus_of(job.cpus_per_tres) * gpus
+  )
+  local memory = math.max(
+    given(job.min_mem_per_node) or 0, (given(job.min_mem_per_cpu) or 0) * cpus, M.gpus_of(job.mem_per_tres) * gpus
+  )
+  return { nodes = nodes, gpus = gpus, cpus = cpus, memory = memory }
+end
+
+-- It fits into every partition it may run in there: which one it will be given is Slurm's to choose.
+local function has_room(cluster, asked, limit_s, needs)
+  local all = asked ~= "" and asked or places.standard[cluster]
+  if not all then return false end
+  for name in all:gmatch("[^,]+") do
+    local fits = false
+    for _, room in ipairs(places.rooms[cluster .. " " .. name] or {}) do
+      fits = fits or ((room.limit < 0 or limit_s <= room.limit) and needs.nodes <= room.count
+        and needs.gpus <= room.gpus and needs.cpus <= room.cpus and needs.memory <= room.memory)
+    end
+    if not fits then return false end
+  end
+  return true
+end
+
+local function kept(job, all)
+  local named = places.named
+  local account = job.account or job.default_account or ""
+  for name in all:gmatch("[^,]+") do
+    if named["keep partition " .. name] then return true end
+  end
+  return named["keep qos " .. (job.qos or job.default_qos or "")] or named["keep account " .. account]
+    or named["keep user " .. (job.user_name or "")] or named["apart " .. (job.user_name or "") .. " " .. account]
+end
+
+-- The clusters that a new job is to start out on, where the site keeps jobs like it off others; or nil.
+function M.held_back(job, partitions, uid)
+  if not (places and context) or (job.clusters or "") ~= "" then return nil end
+  -- uid 0 is another cluster of the federation with a copy of a job, or somebody who submits for others
+  if uid == 0 or uid ~= job.user_id then return nil end
+  local age = os.time() - places.time
+  if age > places.good_s or age < -places.good_s then return nil end
+  local features, needs = M.features(job, partitions), M.needs(job)
+  if not features or not needs or kept(job, partitions_of(job, partitions)) then return nil end
+  local room, count = {}, 0
+  for _, member in ipairs(places.members) do
+    if has_room(member, job.partition or "", features.limit, needs) then
+      room[member], count = true, count + 1
+    end
+  end
+  local off = {}
+  for _, back in ipairs(places.backs) do
+    if features.runtime > back.over_s and room[back.cluster] and count > 1 then
+      room[back.cluster], off[back.cluster], count = nil, true, count - 1
+    end
+  end
+  if not next(off) then return nil end
+  local left = {}
+  for _, member in ipairs(places.members) do
+    if not off[member] then left[#left + 1] = member end
+  end
+  return table.concat(left, ",")
+end
+
+local function add_to_admin_comment(job, word)
+  job.admin_comment = (job.admin_comment or "") ~= "" and job.admin_comment .. " " .. word or word
 end
 
 -- The SiteFactor that puts a score among those of the last cycle; nil where there are none.
@@ -327,12 +488,16 @@ local function submit(job, partitions, uid)
   drop_reserved(job, uid)
   if options.go and not (has_word(job.comment, options.go) or has_word(job.extra, options.go)) then
     local word = stay_words()[1]
-    if word and not stays(job.admin_comment) then
-      job.admin_comment = (job.admin_comment and job.admin_comment ~= "") and job.admin_comment .. " " .. word or word
-    end
+    if word and not stays(job.admin_comment) then add_to_admin_comment(job, word) end
     return
   end
   if untouchable(job) then return end
+  local ok, left = pcall(M.held_back, job, partitions, uid)
+  if not ok then complain(left) end
+  if ok and left then
+    job.clusters = left
+    add_to_admin_comment(job, HELD_BACK)
+  end
   if options.pin and (job.clusters or "") == "" then job.clusters = options.pin end
   if not (options.site_factor and policy and context) then return end
   local features = M.features(job, partitions)
@@ -345,7 +510,7 @@ end
 
 local function set_options(new)
   options = new or {}
-  policy, policy_text, context, looked_at, complained = nil, nil, nil, nil, {}
+  policy, policy_text, context, places, looked_at, complained = nil, nil, nil, nil, nil, {}
 end
 
 -- Run a function of ours; whatever goes wrong ends here.

@@ -137,6 +137,8 @@ class ControllerFacts:
     """All members, this one included; empty outside a federation."""
     federation_state: str = ""
     """This cluster's FedState: ACTIVE, DRAIN, INACTIVE, ..."""
+    federation_alike: bool = True
+    """All members have the same federation features, or none: --cluster-constraint tells none from another."""
     scheduler_parameters: Mapping[str, str] = field(default_factory=lambda: _EMPTY)
     slurmctld_parameters: Mapping[str, str] = field(default_factory=lambda: _EMPTY)
     clock_skew_s: float | None = None

@@ -244,6 +244,11 @@ def _hold_backs(views: list[ClusterView], settings: Settings) -> Iterable[Findin
             yield Finding(
                 view.cluster, "hold_backs", Level.WARNING, told, f"clusters.plugin_dir for {view.cluster}"
             )
+        if not view.facts.federation_alike:
+            told = "new jobs are not held back: its clusters differ in features that --cluster-constraint asks for"
+            yield Finding(
+                view.cluster, "hold_backs", Level.WARNING, told, "give all members the same features, or none"
+            )
 
 
 def _together(views: list[ClusterView]) -> Iterable[Finding]:

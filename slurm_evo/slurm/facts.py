@@ -90,6 +90,8 @@ class ShownFederation:
     """All members, sorted."""
     state: str = ""
     """The answering cluster's FedState."""
+    alike: bool = True
+    """All members have the same features, or none."""
 
 
 def parse_federation(text: str) -> ShownFederation:
@@ -97,6 +99,7 @@ def parse_federation(text: str) -> ShownFederation:
     name = None
     state = ""
     members = []
+    features: set[frozenset[str]] = set()
     for line in text.splitlines():
         key, colon, rest = line.partition(":")
         if not colon or not rest.strip():
@@ -105,10 +108,13 @@ def parse_federation(text: str) -> ShownFederation:
             name = rest.strip()
         elif key in ("Self", "Sibling"):
             members.append(ClusterName(rest.split(":")[0].strip()))
+            features.update(frozenset(names_of(given)) for given in re.findall(r" Features:(\S*)", rest))
             found = re.search(r"FedState:(\S+)", rest)
             if key == "Self" and found:
                 state = found[1]
-    return ShownFederation(name, tuple(sorted(members)), state) if name else ShownFederation()
+    if name is None:
+        return ShownFederation()
+    return ShownFederation(name, tuple(sorted(members)), state, len(features) < 2)
 
 
 def facts_of(
@@ -161,6 +167,7 @@ def facts_of(
         federation=federation.name,
         federation_clusters=federation.clusters,
         federation_state=federation.state,
+        federation_alike=federation.alike,
         scheduler_parameters=options_of(value("SchedulerParameters")),
         slurmctld_parameters=options_of(value("SlurmctldParameters")),
         clock_skew_s=skew,

@@ -143,3 +143,6 @@ def test_a_cluster_where_new_jobs_cannot_be_held_back_is_told() -> None:
     assert told.change == "clusters.plugin_dir for alpha"
     with_files = {"clusters": [{**each, "plugin_dir": "/var/lib/x"} for each in ALL["clusters"]]}
     assert not [each for each in found(alpha(), settings=with_files | held) if each.subject == "hold_backs"]
+    apart = about("hold_backs", found(alpha(federation_alike=False), settings=with_files | held))
+    assert apart.level is Level.WARNING
+    assert "--cluster-constraint" in apart.seen

@@ -63,6 +63,18 @@ def test_the_configuration_of_a_real_controller(release):
     assert not told.rate_limited
     assert (told.federation, told.federation_clusters) == ("fed", ("alpha", "beta", "gamma"))
     assert told.federation_state == "ACTIVE"
+    assert told.federation_alike
+
+
+@pytest.mark.parametrize(
+    ("given", "alike"), [(("", "", ""), True), (("a,b", "b,a", "a,b"), True), (("", "a", ""), False)]
+)
+def test_features_of_their_own_tell_members_apart(given, alike):
+    lines = text("26.05", "alpha", "federation.txt").splitlines()
+    with_features = [
+        line.replace("Features:", f"Features:{found}") for line, found in zip(lines, ("", *given), strict=True)
+    ]
+    assert parse_federation("\n".join(with_features)).alike is alike
 
 
 @pytest.mark.parametrize("release", RELEASES)

@@ -111,20 +111,37 @@ def test_the_file_tells_where_there_is_room_and_for_whom() -> None:
     assert compact.unsealed(text) == [
         "slurm-evo-places 1",
         f"time {NOW.timestamp():.0f}",
+        "good_s 300",
         "cluster alpha",
         "member alpha",
         "member beta",
         "member gamma",
         "back beta 7200",
         "keep user bob%20d",
+        "default alpha gpu",
         "room alpha gpu 604800 4 8 64 512000",
         "room alpha debug 604800 4 8 64 512000",
+        "default beta gpu",
         "room beta gpu 604800 2 8 64 512000",
+        "default gamma gpu",
         "room gamma gpu 604800 4 4 64 512000",
         "room gamma debug 604800 4 4 64 512000",
         "apart dan physics",
         "apart eve%20d physics",
     ]
+
+
+def test_the_file_holds_for_three_cycles_at_least() -> None:
+    text = places(ALPHA, seen(), configured(OFF_BETA, cycle={"period_s": 600, "lease_s": 1200}))
+    assert text is not None
+    assert "good_s 1800" in text.splitlines()
+
+
+def test_no_file_where_a_job_may_ask_for_clusters_by_their_features() -> None:
+    view = seen()
+    alpha = view.seen[0]
+    apart = replace(alpha, facts=replace(alpha.facts, federation_alike=False))
+    assert places(ALPHA, replace(view, seen=(apart, *view.seen[1:])), configured(OFF_BETA)) is None
 
 
 def test_what_is_not_known_to_be_open_is_no_room() -> None:

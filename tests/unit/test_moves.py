@@ -90,6 +90,12 @@ def test_a_job_stranded_by_somebody_else_is_only_reported() -> None:
     assert "did not move it" in done.note
 
 
+def test_a_job_that_was_held_back_and_that_nobody_else_took_goes_to_its_origin_too() -> None:
+    held = siblings(1, viable=("beta",), admin_comment="mine slurm-evo:held-back")
+    done = next_step(held, remembered(moves=0, stranded_since=NOW - timedelta(seconds=31)))
+    assert done.action == SetClusters(key(1), ("alpha",))
+
+
 def test_nobody_is_called_stranded_while_a_cluster_is_out_of_sight() -> None:
     memory = remembered(moves=1, stranded_since=NOW - timedelta(hours=1))
     done = next_step(siblings(1, viable=("beta",)), memory, unseen=("beta",))

@@ -9,7 +9,7 @@ from datetime import timedelta
 import numpy as np
 import pytest
 
-from slurm_evo.config import Settings
+from slurm_evo.config import MoveSettings, Settings
 from slurm_evo.model import ClusterName, StoreError
 from slurm_evo.policy import Policy
 from slurm_evo.slurm.simulated import SimulatedFleet, SimulatedPort, Submission, sample_fleet
@@ -29,9 +29,13 @@ def submission(name: str, gpus: int, run_s: int) -> Submission:
 
 
 @pytest.fixture
-def around() -> Iterator[Surroundings]:
+def fleet() -> SimulatedFleet:
+    return SimulatedFleet(sample_fleet())
+
+
+@pytest.fixture
+def around(fleet: SimulatedFleet) -> Iterator[Surroundings]:
     """alpha, beta and gamma are full, four jobs wait at alpha, and the daemon has ranked and widened them."""
-    fleet = SimulatedFleet(sample_fleet())
     for cluster, nodes, gpus in (("alpha", 4, 8), ("beta", 2, 8), ("gamma", 4, 4)):
         for number in range(nodes):
             job = submission(f"busy{number}", gpus, 7200 if cluster == "alpha" else 3600)
@@ -81,6 +85,27 @@ def test_afterwards_every_job_is_as_its_user_left_it(around: Surroundings) -> No
     assert all(viable == {"alpha"} for viable, _ in pending(around))
     assert not any(factor for _, factor in pending(around))
     assert withdraw(around, SETTINGS, "admin", really=False) == []
+
+
+def test_a_job_that_was_held_back_gets_its_whole_federation_back(
+    around: Surroundings, fleet: SimulatedFleet
+) -> None:
+    key = fleet.submit("alpha", Submission(**{**_fields(submission("long", 8, 9000)), "clusters": ("beta",)}))
+    for controller in fleet.controllers.values():
+        for record in controller.records.values():
+            if record.key == key:
+                record.admin_comment = "slurm-evo:held-back"
+    lease = around.journal.acquire("daemon", now=fleet.now, length_s=120)
+    cycle(around, SETTINGS.model_copy(update={"moves": MoveSettings(enabled=False)}), Policy.default(), lease)
+    release(around)
+    rows = withdraw(around, SETTINGS, "admin", really=True)
+    assert {
+        "job": str(key),
+        "what": "clusters alpha,beta,gamma",
+        "why": "withdrawn",
+        "answer": "done",
+        "message": "",
+    } in rows
 
 
 def test_it_does_not_work_against_a_running_daemon(around: Surroundings) -> None:
