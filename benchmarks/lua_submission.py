@@ -1,4 +1,4 @@
-"""What slurm_evo.lua costs a submission: microseconds in each Lua that Slurm may be built with. Needs lupa."""
+"""What slurm_evo.lua costs a submission, without hold-backs and with: microseconds in each Lua. Needs lupa."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ function slurm_job_submit() return slurm.SUCCESS end
 function run(count)
   for i = 1, count do
     slurm_job_submit({ script = "x", time_limit = 10 + i % 100, user_name = "ada", account = "physics",
-      partition = "gpu", tres_per_node = "gres/gpu:2", min_nodes = 1, comment = "a comment" }, {}, 1000)
+      partition = "gpu", user_id = 1000, tres_per_node = "gres/gpu:2", min_nodes = 1, comment = "a comment" },
+      {}, 1000)
   end
 end
 """
@@ -41,21 +42,29 @@ def main() -> None:
         users = [f"user user{number} 1000.0 5.0" for number in range(500)]
         lines = ["slurm-evo-context 1", "time 1", "stay slurm-evo:stay", *users, *scale]
         (folder / "context").write_text(compact.sealed(lines))
+        (folder / "held").mkdir()
+        for shared in ("policy.lua", "context"):
+            (folder / "held" / shared).write_text((folder / shared).read_text())
+        lines = ["slurm-evo-places 1", f"time {time.time():.0f}", "good_s 3600", "back c1 60"]
+        lines += [f"member c{number}" for number in range(8)]
+        lines += [f"room c{number} gpu -1 {count} 8 64 512000" for number in range(8) for count in range(1, 5)]
+        lines += [f"apart user{number} physics" for number in range(500)]
+        (folder / "held" / "places").write_text(compact.sealed(lines))
         for version in LUAS:
             spent = {}
-            for how in ("without", "with"):
+            for how, where in (("without", None), ("with", folder), ("holding back", folder / "held")):
                 runtime = lua_runtime(version)
                 runtime.execute(SITE)
-                if how == "with":
-                    hook = f'dofile("{MODULE}").hook_job_submit({{ dir = "{folder}", site_factor = true }})'
+                if where:
+                    hook = f'dofile("{MODULE}").hook_job_submit({{ dir = "{where}", site_factor = true }})'
                     runtime.execute(hook)
                 runtime.globals().run(100)
                 began = time.process_time()
                 runtime.globals().run(given.submissions)
                 spent[how] = (time.process_time() - began) / given.submissions * 1e6
-            cost = spent["with"] - spent["without"]
-            print(f"{version:9} {cost:5.1f} µs a submission")
-            result[version] = {"microseconds": round(cost, 2)}
+            cost, held = spent["with"] - spent["without"], spent["holding back"] - spent["without"]
+            print(f"{version:9} {cost:5.1f} µs a submission, {held:5.1f} where jobs are held back")
+            result[version] = {"microseconds": round(cost, 2), "holding_back": round(held, 2)}
     print(json.dumps(result))
 
 

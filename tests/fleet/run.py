@@ -44,7 +44,10 @@ LANES: dict[str, tuple[Stage, ...]] = {
     "plain": (Stage("forky", PLAIN),),
     # Slurm 24.11 has no pyslurm here: command line and REST.
     "trixie": (
-        Stage("trixie", ("test_command_port.py", "test_rest_port.py", "test_lua_hook.py", *PLUGIN)),
+        Stage(
+            "trixie",
+            ("test_command_port.py", "test_rest_port.py", "test_lua_hook.py", "test_hold_backs.py", *PLUGIN),
+        ),
         Stage("forky", MIXED, delta="trixie"),
     ),
 }
