@@ -276,7 +276,9 @@ def withdraw(
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Put every pending job back: the viable set its user asked for, SiteFactor 0. Stop the daemon first.
+    """Put every pending job back: the viable set its user asked for, SiteFactor 0. No new job is held back any more.
+
+    Stop the daemon first.
 
     Example: `slurm-evo withdraw` shows what would be sent, `slurm-evo withdraw --really` sends it.
 

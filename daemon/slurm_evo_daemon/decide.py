@@ -105,7 +105,7 @@ def decide(
         last: `Plan.found` of the cycle before; the search begins with it.
     """
     pending = {key: job for key, job in view.jobs.items() if job.pending}
-    memories = {key: _recall(job, known.get(key), view) for key, job in pending.items()}
+    memories = {key: recall(job, known.get(key), view) for key, job in pending.items()}
     verdicts = {key: _judge(job, memories[key], view, settings) for key, job in pending.items()}
     if not pending:
         return Decision({}, None, None, {}, {}, ())
@@ -140,7 +140,7 @@ def decide(
     return Decision(verdicts, now, plan, ranks, memories, tuple(intents), notes, transfers, limited)
 
 
-def _recall(job: FleetJob, known: JobMemory | None, view: FleetView) -> JobMemory:
+def recall(job: FleetJob, known: JobMemory | None, view: FleetView) -> JobMemory:
     """The memory of a job, begun at first sight; one that was held back had asked for its whole federation."""
     if known is not None:
         return known

@@ -93,6 +93,16 @@ def write(view: FleetView, decision: Decision, settings: Settings, policy: Polic
     return tuple(problems)
 
 
+def hold_nobody_back(settings: Settings) -> None:
+    """Take the files away that tell the hooks to hold jobs back.
+
+    Raises:
+        OSError: one could not be removed.
+    """
+    for folder in settings.with_files.values():
+        (folder / "places").unlink(missing_ok=True)
+
+
 def context(cluster: ClusterName, view: FleetView, decision: Decision, settings: Settings, policy: Policy) -> str:
     """The text of one cluster's context file."""
     lines = [

@@ -35,9 +35,12 @@ local policy, policy_text, context, places, looked_at = nil, nil, nil, nil, nil
 
 -- Files ---------------------------------------------------------------------------------------------------------
 
+local MISSING = 2
+
+-- The text of a file, or nil, why not, and the system's number for that.
 local function read(path)
-  local file = io.open(path, "rb")
-  if not file then return nil, path .. " cannot be read" end
+  local file, _, number = io.open(path, "rb")
+  if not file then return nil, path .. " cannot be read", number end
   local text = file:read(LARGEST_FILE + 1) or ""
   file:close()
   if #text > LARGEST_FILE then return nil, path .. " is too large" end
@@ -176,16 +179,13 @@ end
 
 -- The newest good places; none is no fault: the daemon writes them only where jobs are held back.
 local function refresh_places()
-  local file = io.open(options.dir .. "/places", "rb")
-  if not file then
-    places = nil
-    return
+  places = nil
+  local text, why, number = read(options.dir .. "/places")
+  if text then
+    local ok, fresh, reason = pcall(M.read_places, text)
+    places, why = ok and fresh or nil, ok and reason or fresh
   end
-  file:close()
-  local text, why = read(options.dir .. "/places")
-  local ok, fresh, reason = pcall(M.read_places, text or "")
-  places = ok and fresh or nil
-  if not places then complain(why or (ok and reason) or fresh) end
+  if not places and number ~= MISSING then complain(why) end
 end
 
 -- The newest good policy and context; what cannot be read leaves the last good one in force.
@@ -495,8 +495,9 @@ local function submit(job, partitions, uid)
   local ok, left = pcall(M.held_back, job, partitions, uid)
   if not ok then complain(left) end
   if ok and left then
-    job.clusters = left
+    -- the mark first: with it the daemon gives back whatever is taken
     add_to_admin_comment(job, HELD_BACK)
+    job.clusters = left
   end
   if options.pin and (job.clusters or "") == "" then job.clusters = options.pin end
   if not (options.site_factor and policy and context) then return end

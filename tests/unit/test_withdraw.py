@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from datetime import timedelta
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -87,25 +88,51 @@ def test_afterwards_every_job_is_as_its_user_left_it(around: Surroundings) -> No
     assert withdraw(around, SETTINGS, "admin", really=False) == []
 
 
+@pytest.mark.parametrize("seen", [True, False], ids=["by a cycle", "by none"])
 def test_a_job_that_was_held_back_gets_its_whole_federation_back(
-    around: Surroundings, fleet: SimulatedFleet
+    around: Surroundings, fleet: SimulatedFleet, tmp_path: Path, seen: bool
 ) -> None:
     key = fleet.submit("alpha", Submission(**{**_fields(submission("long", 8, 9000)), "clusters": ("beta",)}))
     for controller in fleet.controllers.values():
         for record in controller.records.values():
             if record.key == key:
                 record.admin_comment = "slurm-evo:held-back"
-    lease = around.journal.acquire("daemon", now=fleet.now, length_s=120)
-    cycle(around, SETTINGS.model_copy(update={"moves": MoveSettings(enabled=False)}), Policy.default(), lease)
+    if seen:
+        lease = around.journal.acquire("daemon", now=fleet.now, length_s=120)
+        cycle(around, SETTINGS.model_copy(update={"moves": MoveSettings(enabled=False)}), Policy.default(), lease)
     release(around)
-    rows = withdraw(around, SETTINGS, "admin", really=True)
-    assert {
-        "job": str(key),
-        "what": "clusters alpha,beta,gamma",
-        "why": "withdrawn",
-        "answer": "done",
-        "message": "",
-    } in rows
+    rows = withdraw(around, with_files(tmp_path), "admin", really=True)
+    assert next(row["what"] for row in rows if row["job"] == str(key)) == "clusters alpha,beta,gamma"
+    assert {row["answer"] for row in rows} == {"done"}
+
+
+def with_files(folder: Path) -> Settings:
+    return Settings.model_validate(
+        {"clusters": [{"name": "alpha", "slurm_conf": "/x", "plugin_dir": str(folder)}]}
+    )
+
+
+def test_nobody_is_held_back_after_it(around: Surroundings, tmp_path: Path) -> None:
+    told = tmp_path / "places"
+    told.write_text("slurm-evo-places 1")
+    withdraw(around, with_files(tmp_path), "admin", really=False)
+    with pytest.raises(StoreError, match="a daemon acts"):
+        withdraw(around, with_files(tmp_path), "admin", really=True)
+    assert told.exists()
+    release(around)
+    withdraw(around, with_files(tmp_path), "admin", really=True)
+    assert not told.exists()
+    withdraw(around, with_files(tmp_path), "admin", really=True)
+
+
+def test_a_file_that_cannot_be_removed_stops_it_and_is_named(around: Surroundings, tmp_path: Path) -> None:
+    (tmp_path / "places").mkdir()
+    release(around)
+    before = pending(around)
+    for _ in range(2):
+        with pytest.raises(StoreError, match=r"places: .*nothing was withdrawn"):
+            withdraw(around, with_files(tmp_path), "admin", really=True)
+    assert pending(around) == before
 
 
 def test_it_does_not_work_against_a_running_daemon(around: Surroundings) -> None:
