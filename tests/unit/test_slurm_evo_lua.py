@@ -338,7 +338,7 @@ def test_a_job_that_is_held_back_is_not_pinned_and_others_are(folder: Path) -> N
     assert site.submit(**{**LONG, "time_limit": 10.0}).clusters == "alpha"
 
 
-@pytest.mark.parametrize("age_s", [301, -301])
+@pytest.mark.parametrize("age_s", [302, -302])
 def test_an_old_file_holds_nobody_back(folder: Path, age_s: float) -> None:
     told(folder, age_s=age_s)
     site = Site(folder)
