@@ -276,7 +276,7 @@ def withdraw(
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Put every pending job back: the viable set its user asked for, SiteFactor 0. No new one is held back any more.
+    """Put every pending job back: the viable set its user asked for, SiteFactor 0. No new one is held back.
 
     Stop the daemon first.
 
