@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from real_world import CLUSTERS, slurm_conf
+from real_world import CLUSTERS, clear, slurm_conf
 
 FOLDER = Path(__file__).parent
 
@@ -24,3 +25,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                     " tests/testbed exec NAME -- /opt/slurm-evo/venv/bin/python -m pytest tests/fleet"
                 )
             )
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _an_empty_fleet_for_the_next() -> Iterator[None]:
+    """No file leaves a job behind that takes the room of another's stories."""
+    yield
+    clear()

@@ -17,6 +17,7 @@ CLUSTERS = (*MEMBERS, "delta")
 GPUS = {"alpha": (4, 8), "beta": (2, 8), "gamma": (4, 4), "delta": (2, 8)}
 """Nodes, and GPUs of each."""
 PATIENCE_S = 60
+OPEN = "PENDING,RUNNING,SUSPENDED,COMPLETING,STOPPED"
 OLDER_COMMANDS = Path("/opt/slurm-older/bin")
 """In a mixed fleet: the commands of the older Slurm, which delta runs."""
 
@@ -53,6 +54,30 @@ def command(cluster: str, *argv: str, user: str = "root", check: bool = True) ->
     if check and ran.returncode:
         raise subprocess.CalledProcessError(ran.returncode, list(argv), ran.stdout, ran.stderr)
     return ran.stdout
+
+
+def clear(seconds: float = PATIENCE_S) -> None:
+    """Cancel whatever waits or runs, and come back when no cluster lists it any more.
+
+    Once is not enough: a scancel may miss a job that is just being started by a sibling, and what a controller
+    had to tell its siblings is gone when it is restarted.
+
+    Raises:
+        AssertionError: a job will not go.
+    """
+    deadline = time.monotonic() + seconds
+    while True:
+        left = {cluster: ids for cluster in CLUSTERS if (ids := _open_jobs(cluster))}
+        if not left:
+            return
+        assert time.monotonic() < deadline, f"jobs that scancel does not end: {left}"
+        for cluster, ids in left.items():
+            command(cluster, "scancel", *ids, check=False)
+        time.sleep(1)
+
+
+def _open_jobs(cluster: str) -> list[str]:
+    return command(cluster, "squeue", "--local", "--all", "--noheader", f"--states={OPEN}", "--format=%A").split()
 
 
 class RealWorld:

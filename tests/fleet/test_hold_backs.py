@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from daemon_process import WAY
 from plugin_site import PluginSite, eventually, put
-from real_world import MEMBERS, RealWorld, command, slurm_conf
+from real_world import MEMBERS, RealWorld, clear, command, slurm_conf
 from steered import QUICK, Steered, shown
 from test_command_port import command_port
 from test_pyslurm_port import pyslurm_port
@@ -75,8 +75,7 @@ def steered(sites: dict[str, PluginSite], tmp_path_factory: pytest.TempPathFacto
     time.sleep(UNREAD_S)
     yield fleet
     fleet.close()
-    for name in HOOKED:
-        command(name, "scancel", "--user=ada", check=False)
+    clear()  # before the restarts: they forget what siblings were still to be told
 
 
 def submitted(site: PluginSite, *options: str) -> JobKey:

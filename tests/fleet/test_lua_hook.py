@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from plugin_site import PluginSite, context, put
-from real_world import PATIENCE_S, as_user, command, slurm_conf, slurm_environment
+from real_world import PATIENCE_S, as_user, clear, command, slurm_conf, slurm_environment
 
 from slurm_evo.policy import Policy, lua
 
@@ -51,7 +51,7 @@ def site() -> Iterator[PluginSite]:
     for _ in range(4):
         site.submit("-Malpha", "-N1", "--exclusive", "--gres=gpu:8", "--time=600")
     yield site
-    command("alpha", "scancel", "--user=ada", check=False)
+    clear()  # before the restart: it forgets what siblings were still to be told
     conf.write_text(conf.read_text().replace(LINES, ""))
     script.unlink()
     teller.unlink()
