@@ -303,7 +303,9 @@ def _care(settings: Settings) -> Care:
 def _settle_memory(job: FleetJob, memory: JobMemory, verdict: Verdict, now: datetime) -> JobMemory:
     """Drop what no longer holds; a held job's move waits, any other untouchable one's ends here."""
     held = any(record.hold is not Hold.NONE for record in job.records)
-    if verdict.untouchable and not held and memory.wanted is not None:
+    if held:
+        memory = moves.paused(memory, now)
+    elif verdict.untouchable and memory.wanted is not None:
         memory = memory.but(wanted=None, widening_since=None)
     if memory.refusing and min(memory.refusing.values()) <= now:
         memory = memory.but(refusing={name: at for name, at in memory.refusing.items() if at > now})

@@ -64,9 +64,11 @@ def step(job: FleetJob, memory: JobMemory, view: FleetView, moves: MoveSettings,
     """
     origin = job.on(job.key.cluster)
     if origin is None:
-        return Step(memory, note=f"its origin {job.key.cluster} was not seen with it: nothing is changed")
+        note = f"its origin {job.key.cluster} was not seen with it: nothing is changed"
+        return Step(paused(memory, view.now), note=note)
     if origin.hold is not Hold.NONE:
-        return Step(memory, note=f"held by its {origin.hold}: nothing is changed until it is released")
+        note = f"held by its {origin.hold}: nothing is changed until it is released"
+        return Step(paused(memory, view.now), note=note)
     if not job.waiting_on:
         return _rescue(job, memory, view, moves)
     memory = memory.but(stranded_since=None, age_lost_s=_age_lost_s(job, memory))
@@ -76,6 +78,14 @@ def step(job: FleetJob, memory: JobMemory, view: FleetView, moves: MoveSettings,
             return moved
         memory = moved.memory
     return _heal(job, origin, memory, view, moves, site_factor)
+
+
+def paused(memory: JobMemory, now: datetime) -> JobMemory:
+    """Patience begins anew: what could not be looked at, or was held, shows nothing of who would take the job.
+
+    While a job is held no other cluster lists it; Slurm sends it to them again a moment after its release.
+    """
+    return memory.but(widening_since=memory.widening_since and now, stranded_since=None)
 
 
 def _towards(
@@ -103,9 +113,11 @@ def _towards(
     if not wanted <= viable and now - memory.widening_since < timedelta(seconds=moves.confirm_s):
         # The widening was written down but did not reach Slurm (we died, or had no answer): idempotent.
         return _send(job, memory, viable | wanted, view, f"widened by {_names(wanted - viable)}")
-    unseen = {name for name in missing if view.cluster(name) is None}
-    if unseen or now - memory.widening_since < timedelta(seconds=moves.confirm_s):
-        return Step(memory, note=f"waiting for {_names(missing)} to list it")
+    waiting = f"waiting for {_names(missing)} to list it"
+    if any(view.cluster(name) is None for name in missing):
+        return Step(paused(memory, now), note=waiting)
+    if now - memory.widening_since < timedelta(seconds=moves.confirm_s):
+        return Step(memory, note=waiting)
     return _turned_away(job, memory, wanted, missing, view, moves)
 
 
@@ -122,10 +134,11 @@ def _turned_away(
     memory = memory.but(refusing={**memory.refusing, **dict.fromkeys(missing, until)})
     # Never narrower than the clusters that list it: those are the only ones known to take it.
     left = (wanted - missing) or job.waiting_on
-    memory = memory.but(wanted=None, widening_since=None)
     note = f"{_names(missing)} did not take it within {moves.confirm_s:g} s"
     if left == job.viable:
-        return Step(memory, note=note)
+        return Step(memory.but(wanted=None, widening_since=None), note=note)
+    # Wanted until it is seen: Slurm answers «no longer pending» while some cluster tries to start the job.
+    memory = memory.but(wanted=left, widening_since=None)
     return _send(job, memory, left, view, f"{note}; it stays at {_names(left)}")
 
 
@@ -133,7 +146,8 @@ def _rescue(job: FleetJob, memory: JobMemory, view: FleetView, moves: MoveSettin
     """No cluster lists it: wait a little (updates travel), then bring it back to its origin."""
     unseen = {name for name in job.viable if view.cluster(name) is None}
     if unseen:
-        return Step(memory, note=f"{_names(unseen)} was not seen and may have it: nothing is changed")
+        note = f"{_names(unseen)} was not seen and may have it: nothing is changed"
+        return Step(paused(memory, view.now), note=note)
     since = memory.stranded_since or view.now
     memory = memory.but(stranded_since=since)
     if not memory.moves and not held_back(job):
@@ -183,10 +197,13 @@ def _heal(
 
 
 def after(outcome: Outcome, memory: JobMemory, now: datetime, refusal_s: float) -> JobMemory:
-    """What Slurm's answer changes in the memory. DONE and UNKNOWN change nothing: the next look tells."""
+    """What Slurm's answer changes in the memory; of most things the next look tells."""
     action = outcome.action
-    if isinstance(action, Unpin) and outcome.answer is Answer.UNKNOWN:
+    unchanged = outcome.answer in (Answer.UNKNOWN, Answer.GONE)  # or not known to be changed
+    if isinstance(action, Unpin) and unchanged:
         return memory.but(healed_at=None)
+    if isinstance(action, SetClusters) and unchanged:
+        return memory.but(widening_since=None)  # begun again, from what is seen then
     if isinstance(action, SetSiteFactor | Unpin) and outcome.answer is Answer.DONE:
         value = action.value if isinstance(action, SetSiteFactor) else action.site_factor
         return memory.but(site_factor=value)

@@ -65,7 +65,8 @@ class Answer(StrEnum):
 
     DONE = "done"
     GONE = "gone"
-    """The job is no longer pending (it started, ended or was cancelled): nothing was changed."""
+    """The job does not wait: it started, ended or was cancelled, or a cluster is just trying to start it, of which
+    Slurm says the same. Nothing was changed; the next look tells whether it waits."""
     REFUSED = "refused"
     """Slurm said no: not repeated unless the view changes."""
     UNKNOWN = "unknown"

@@ -33,6 +33,9 @@ _GONE = (
     "already completing or completed",
     "job is pending termination",
 )
+_NOT_NOW = ("try again",)
+"""ESLURM_JOB_SETTING_DB_INX and its like. Of a federated job that a cluster is just trying to start Slurm says «no
+longer pending» (``fed_mgr_job_lock``): it may well wait on."""
 
 
 def no_contact(text: str) -> bool:
@@ -41,9 +44,9 @@ def no_contact(text: str) -> bool:
 
 
 def answer_of(text: str) -> Answer:
-    """What a failed update means: UNKNOWN without contact, GONE if the job no longer waits, else REFUSED."""
+    """What a failed update means: UNKNOWN without contact, GONE if the job does not wait (now), else REFUSED."""
     if no_contact(text):
         return Answer.UNKNOWN
-    if any(sign in text.lower() for sign in _GONE):
+    if any(sign in text.lower() for sign in (*_GONE, *_NOT_NOW)):
         return Answer.GONE
     return Answer.REFUSED

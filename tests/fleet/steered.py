@@ -59,9 +59,17 @@ class Steered:
         while not done():
             if time.monotonic() > deadline:
                 shown = "\n".join(command(name, "squeue", "--local", "--all") for name in MEMBERS)
-                raise AssertionError(f"not within {seconds:g} s: {what}\n{shown}")
+                raise AssertionError(f"not within {seconds:g} s: {what}\n{shown}\n{self._told()}")
             self.cycle()
             time.sleep(1)
+
+    def _told(self) -> str:
+        """What the journal has to say for a story that failed: the latest actions, and what is remembered."""
+        rows = (
+            f"{row.intended_at:%H:%M:%S} {row.action} {row.state} «{row.message}»: {row.reason}"
+            for row in self.journal.history(limit=12)
+        )
+        return "\n".join((*rows, *map(str, self.journal.jobs().values())))
 
     def want(self, key: JobKey, *clusters: str, **changes: Any) -> None:
         """Write down, as a plan would, where a job is to be brought."""

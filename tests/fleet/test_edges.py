@@ -78,6 +78,7 @@ def test_edge_1_a_destination_that_rejects_never_gets_the_job_alone(world: RealW
     steered.cycle()  # the first one after confirm_s
     assert shown("alpha", key.id, "FedViableSiblings") == "alpha"
     assert steered.waits_at(key) == {"alpha"}
+    steered.cycle()  # and sees that it is so
     assert (steered.memory(key).wanted, set(steered.memory(key).refusing)) == (None, {"beta"})
     world.cancel("alpha", key.id)
 

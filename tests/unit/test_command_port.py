@@ -159,6 +159,7 @@ def test_a_job_of_another_origin_is_refused_without_asking():
         ("Job is no longer pending execution for job 5", Answer.GONE),
         ("Invalid job id specified for job 5", Answer.GONE),
         ("Job has already finished for job 5", Answer.GONE),
+        ("Job can not be altered now, try again later for job 5", Answer.GONE),
         ("Access/permission denied for job 5", Answer.REFUSED),
         ("Invalid user id for job 5", Answer.REFUSED),
         ("Invalid cluster name for job 5", Answer.REFUSED),

@@ -57,8 +57,18 @@ def test_edge_1_a_cluster_that_never_lists_the_job_is_taken_out_again() -> None:
     memory = remembered(wanted=names("beta"), widening_since=NOW - timedelta(seconds=61), moves=1)
     done = next_step(siblings(1, "alpha", viable=("alpha", "beta")), memory)
     assert done.action == SetClusters(key(1), ("alpha",))
-    assert done.memory.wanted is None
     assert done.memory.refusing["beta"] == NOW + timedelta(seconds=3600)
+    assert next_step(siblings(1, "alpha"), done.memory).memory.wanted is None
+
+
+def test_a_set_that_slurm_did_not_narrow_is_narrowed_at_the_next_look() -> None:
+    """While a cluster tries to start a job, Slurm calls it «no longer pending» (fed_mgr_update_job_clusters)."""
+    memory = remembered(wanted=names("beta"), widening_since=NOW - timedelta(seconds=61), moves=1)
+    wide = siblings(1, "alpha", viable=("alpha", "beta"))
+    turned_away = next_step(wide, memory)
+    assert turned_away.action is not None
+    kept = after(Outcome(turned_away.action, Answer.GONE), turned_away.memory, NOW, 60.0)
+    assert next_step(wide, kept).action == SetClusters(key(1), ("alpha",))
 
 
 def test_a_widening_that_never_reached_slurm_is_sent_again() -> None:
@@ -170,11 +180,36 @@ def test_a_held_job_waits_for_its_owner() -> None:
     assert done.memory.wanted == names("beta")
 
 
+@pytest.mark.parametrize("hidden", ["the origin", "the destination", "both by a hold"])
+def test_patience_begins_anew_when_nothing_could_be_seen_of_who_takes_it(hidden: str) -> None:
+    """A job that is held waits at its origin alone, and Slurm sends it to the others again once it is released."""
+    memory = remembered(wanted=names("beta"), widening_since=NOW - timedelta(hours=1), stranded_since=NOW, moves=1)
+    both = ("alpha", "beta")
+    blind = {
+        "the origin": lambda: next_step(siblings(1, "beta", viable=both), memory, unseen=("alpha",)),
+        "the destination": lambda: next_step(siblings(1, "alpha", viable=both), memory, unseen=("beta",)),
+        "both by a hold": lambda: next_step([job(1, hold=Hold.USER, viable=both)], memory),
+    }[hidden]()
+    assert (blind.action, blind.memory.widening_since, blind.memory.stranded_since) == (None, NOW, None)
+    released = next_step(siblings(1, "alpha", viable=both), blind.memory)
+    assert (released.action, released.memory.wanted) == (None, names("beta"))
+
+
+def test_who_was_away_for_long_asks_again_before_it_calls_a_cluster_unwilling() -> None:
+    """The widening was written down and the daemon died: `recover` takes its answer as unknown."""
+    memory = remembered(wanted=names("beta"), widening_since=NOW - timedelta(hours=1), moves=1)
+    unknown = Outcome(SetClusters(key(1), ("alpha", "beta")), Answer.UNKNOWN)
+    done = next_step(siblings(1, "alpha"), after(unknown, memory, NOW, 60.0))
+    assert done.action == SetClusters(key(1), ("alpha", "beta"))
+    assert done.memory.refusing == {}
+
+
 @pytest.mark.parametrize("answer", [Answer.DONE, Answer.UNKNOWN, Answer.GONE])
 def test_only_a_refusal_ends_a_move_by_its_answer(answer: Answer) -> None:
     memory = remembered(wanted=names("beta"), widening_since=NOW)
-    action = SetClusters(key(1), ("alpha", "beta"))
-    assert after(Outcome(action, answer), memory, NOW, 60.0) == memory
+    changed = after(Outcome(SetClusters(key(1), ("alpha", "beta")), answer), memory, NOW, 60.0)
+    assert (changed.wanted, changed.refusing) == (names("beta"), {})
+    assert changed.widening_since == (NOW if answer is Answer.DONE else None), "an asked cluster has its time"
 
 
 def test_a_refused_cluster_is_not_asked_again_for_a_while() -> None:
@@ -184,9 +219,10 @@ def test_a_refused_cluster_is_not_asked_again_for_a_while() -> None:
     assert changed.refusing == {"beta": NOW + timedelta(seconds=60)}
 
 
-def test_an_unpin_without_an_answer_is_tried_again() -> None:
+@pytest.mark.parametrize("answer", [Answer.UNKNOWN, Answer.GONE])
+def test_an_unpin_that_may_not_have_happened_is_tried_again(answer: Answer) -> None:
     memory = remembered(healed_at=NOW)
-    assert after(Outcome(Unpin(key(1), 0, 5), Answer.UNKNOWN), memory, NOW, 60.0).healed_at is None
+    assert after(Outcome(Unpin(key(1), 0, 5), answer), memory, NOW, 60.0).healed_at is None
 
 
 def test_an_accepted_site_factor_is_remembered() -> None:

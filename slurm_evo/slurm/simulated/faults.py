@@ -16,6 +16,8 @@ class Faults:
     """Clusters that do not answer."""
     half_answers: set[str] = field(default_factory=set)
     """Clusters that do what is asked, but whose answers cannot be read."""
+    starting: set[str] = field(default_factory=set)
+    """Origins whose jobs some cluster is just trying to start: «no longer pending», and they wait on."""
     slow_s: dict[str, int] = field(default_factory=dict)
     """Seconds that pass after a cluster has looked at itself and before its answer is there."""
     before_apply: Callable[[Action], None] | None = None

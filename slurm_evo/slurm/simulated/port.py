@@ -87,7 +87,8 @@ class SimulatedPort:
             return Outcome(action, Answer.GONE, "Invalid job id specified")
         alive = record.state is not JobState.DONE
         # Slurm takes a SiteFactor for a started job, too.
-        if not looking.pending(record) and not (alive and isinstance(action, SetSiteFactor)):
+        waits = looking.pending(record) or (alive and isinstance(action, SetSiteFactor))
+        if not waits or (isinstance(action, SetClusters) and self._name in self._fleet.faults.starting):
             return Outcome(action, Answer.GONE, "Job is no longer pending execution")
         try:
             return self._change(record, action)
