@@ -244,6 +244,7 @@ class JournalStories:
             widening_since=later(-50),
             stranded_since=later(-40),
             healed_at=later(-30),
+            nice_owed=37,
             refusing={ClusterName("gamma"): later(3600)},
         )
         bare = memory(7, key=key(7, "beta"))

@@ -7,7 +7,8 @@ Slurm has five sharp edges here; each is answered by looking again, never by rem
    the wanted clusters list the job in their own queues. A job we changed that no cluster lists any more
    goes back to its origin.
 2. A sibling made later has its priority pinned (direct-priority mode): it is brought back by one update
-   that also restores Nice, since that update resets it.
+   that also restores Nice, since that update resets it. The command line needs two commands for it: while it is
+   not known that both came through, the memory owes the job its Nice.
 3. A sibling made later has lost its age: the memory keeps the first submit time, and SiteFactor makes up
    for what the age factor lost.
 4. All siblings share one priority value: see ``decide``.
@@ -178,6 +179,11 @@ def _heal(
     waiting = [record for record in job.records if record.waiting_here]
     # Slurm re-sends siblings after a hold and release with their Nice lost, though not pinned (seen on 26.05).
     pinned = [record for record in waiting if record.direct_priority or record.nice != origin.nice]
+    if memory.nice_owed is not None and origin.nice:
+        memory = memory.but(nice_owed=None)
+    if memory.nice_owed is not None:
+        action = Unpin(job.key, memory.nice_owed, site_factor)
+        return Step(memory.but(healed_at=view.now), action, f"its Nice {memory.nice_owed} is given back")
     if not pinned:
         return Step(memory)
     if not memory.moves:
@@ -201,12 +207,13 @@ def after(outcome: Outcome, memory: JobMemory, now: datetime, refusal_s: float) 
     action = outcome.action
     unchanged = outcome.answer in (Answer.UNKNOWN, Answer.GONE)  # or not known to be changed
     if isinstance(action, Unpin) and unchanged:
-        return memory.but(healed_at=None)
+        return memory.but(healed_at=None, nice_owed=action.nice or None)
     if isinstance(action, SetClusters) and unchanged:
         return memory.but(widening_since=None)  # begun again, from what is seen then
     if isinstance(action, SetSiteFactor | Unpin) and outcome.answer is Answer.DONE:
         value = action.value if isinstance(action, SetSiteFactor) else action.site_factor
-        return memory.but(site_factor=value)
+        owed = None if isinstance(action, Unpin) else memory.nice_owed
+        return memory.but(site_factor=value, nice_owed=owed)
     if isinstance(action, SetClusters) and outcome.answer is Answer.REFUSED:
         until = now + timedelta(seconds=refusal_s)
         refusing = {name: until for name in action.clusters if name != action.job.cluster}

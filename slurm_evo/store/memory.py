@@ -68,6 +68,7 @@ def _row(memory: JobMemory) -> dict[str, Any]:
         "widening_since": memory.widening_since,
         "stranded_since": memory.stranded_since,
         "healed_at": memory.healed_at,
+        "nice_owed": memory.nice_owed,
         "refusing": {cluster: until.isoformat() for cluster, until in memory.refusing.items()},
     }
 
@@ -87,5 +88,6 @@ def _memory(row: JobRow) -> JobMemory:
         widening_since=row.widening_since,
         stranded_since=row.stranded_since,
         healed_at=row.healed_at,
+        nice_owed=row.nice_owed,
         refusing={ClusterName(name): datetime.fromisoformat(until) for name, until in row.refusing.items()},
     )

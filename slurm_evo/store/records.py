@@ -111,6 +111,8 @@ class JobMemory:
     """Since when no cluster lists it; None while one does."""
     healed_at: datetime | None = None
     """When its pinned priority was last freed."""
+    nice_owed: int | None = None
+    """The Nice to be given back where it is not known that an `Unpin`, which resets it, came to its end."""
     refusing: Mapping[ClusterName, datetime] = field(default_factory=dict)
     """Clusters that did not take it, and until when they are not asked again."""
 

@@ -173,6 +173,7 @@ class JobRow(Table):
     stranded_since: Mapped[datetime | None] = mapped_column(UtcDateTime)
     healed_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     refusing: Mapped[dict[str, str]] = mapped_column(JSON)
+    nice_owed: Mapped[int | None] = mapped_column(BigInteger)
 
 
 class TransferRow(Table):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from typing import Any
 
 import numpy as np
 from hypothesis import example, given, settings
@@ -88,10 +87,10 @@ class Steering:
         faults.half_answers.clear()
         faults.before_apply = None
 
-    def waits_at(self) -> set[str]:
-        """Who lists it as waiting there."""
-        view: Any = observe(self.ports, self.fleet.now)
-        return set(view.jobs[self.key].waiting_on)
+    def waits_at(self) -> dict[str, int]:
+        """Who lists it as waiting there, with its Nice."""
+        job = observe(self.ports, self.fleet.now).jobs[self.key]
+        return {record.cluster: record.nice for record in job.records if record.waiting_here}
 
 
 @settings(max_examples=60, deadline=None)
@@ -108,6 +107,6 @@ def test_a_move_that_its_destination_takes_ends_there(script: list[str]) -> None
     for _ in range(12):
         world.cycle()
     memory = world.memories[world.key]
-    assert world.waits_at() == {"beta"}
+    assert world.waits_at() == {"beta": 7}
     assert memory.wanted is None
     assert memory.refusing == {}

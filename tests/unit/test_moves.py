@@ -225,5 +225,21 @@ def test_an_unpin_that_may_not_have_happened_is_tried_again(answer: Answer) -> N
     assert after(Outcome(Unpin(key(1), 0, 5), answer), memory, NOW, 60.0).healed_at is None
 
 
+def test_the_nice_that_half_an_unpin_took_is_given_back() -> None:
+    """`scontrol release` came through, the update after it did not: Nice is 0 everywhere, nothing is pinned."""
+    half = Outcome(Unpin(key(1), 30, 5), Answer.UNKNOWN)
+    memory = after(half, remembered(moves=2, healed_at=NOW), NOW, 60.0)
+    done = next_step(siblings(1, "beta"), memory, site_factor=777)
+    assert done.action == Unpin(key(1), 30, 777)
+    given = after(Outcome(done.action, Answer.DONE), done.memory, NOW, 60.0)
+    assert next_step(siblings(1, "beta", nice=30), given).action is None
+
+
+def test_a_nice_that_is_there_is_not_owed() -> None:
+    memory = remembered(moves=2, nice_owed=30)
+    done = next_step(siblings(1, "beta", nice=12), memory)
+    assert (done.action, done.memory.nice_owed) == (None, None)
+
+
 def test_an_accepted_site_factor_is_remembered() -> None:
     assert after(Outcome(SetSiteFactor(key(1), 5), Answer.DONE), remembered(), NOW, 60.0).site_factor == 5
