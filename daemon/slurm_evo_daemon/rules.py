@@ -124,7 +124,7 @@ def _untouchable(fleet_job: FleetJob, now: datetime, rules: RulesSettings) -> It
         yield f"it depends on another job ({job.dependency})"
     if job.reservation:
         yield f"it uses the reservation {job.reservation}"
-    if job.eligible is not None and job.eligible > now:
+    if job.eligible is not None and job.begins_later(now):
         yield f"it may not start before {job.eligible:%Y-%m-%d %H:%M} UTC"
     said = f"{job.comment} {job.extra} {job.admin_comment}"
     words = {*said.split(), *re.split(r"[\s,;]+", said)}

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import NewType
+
+LOOK = timedelta(minutes=1)
+"""A look takes a while, and clocks differ: a job may start whose eligible time lies just after the look's
+instant, as that of a job released a moment ago does (seen on 26.05)."""
 
 ClusterName = NewType("ClusterName", str)
 """The ClusterName of slurm.conf(5)."""
@@ -145,6 +149,10 @@ class Job:
     def revoked(self) -> bool:
         """A tracker record: the job is known here, but waits or runs elsewhere."""
         return "REVOKED" in self.flags
+
+    def begins_later(self, now: datetime) -> bool:
+        """It may not start yet, by more than `LOOK`; ``now`` is when the look began, aware."""
+        return self.eligible is not None and self.eligible > now + LOOK
 
     @property
     def waiting_here(self) -> bool:

@@ -241,7 +241,7 @@ def _competes(job: FleetJob, record: Job, now: datetime) -> bool:
         and record.hold is Hold.NONE
         and not record.dependency
         and not record.reservation
-        and not (record.eligible is not None and record.eligible > now)
+        and not record.begins_later(now)
     )
 
 

@@ -194,6 +194,8 @@ def test_a_held_jobs_move_waits_and_an_opted_out_jobs_move_ends() -> None:
     begun = replace(memory, widening_since=NOW - timedelta(hours=1))
     patient = decided([job(1, hold=Hold.USER)], known={key(1): begun})
     assert patient.memories[key(1)].widening_since == NOW, "a hold eats the destination's time"
+    released = decided([job(1, eligible=NOW + timedelta(seconds=1))], known=dict(patient.memories))
+    assert released.memories[key(1)].wanted == names("beta"), "released while it was looked at: its move goes on"
     out = decided([job(1, comment="slurm-evo:stay")], known={key(1): memory})
     assert out.intents == ()
     assert out.memories[key(1)].wanted is None

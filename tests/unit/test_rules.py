@@ -76,6 +76,11 @@ def test_what_is_never_touched(wishes: dict[str, Any], reason: str) -> None:
     assert any(reason in told for told in found.untouchable)
 
 
+def test_a_job_that_became_eligible_while_it_was_looked_at_may_start() -> None:
+    """Seen on 26.05: the look began at 34.9 s, the job just released says it is eligible since 35 s."""
+    assert verdict(eligible=NOW + timedelta(seconds=1)).movable
+
+
 def test_a_word_that_only_resembles_the_opt_out_is_none() -> None:
     assert verdict(comment="slurm-evo:stayed").rankable
 
