@@ -112,7 +112,7 @@ def _towards(
             return Step(memory.but(wanted=None, widening_since=None), note=f"waits at {_names(wanted)}")
         return _send(job, memory, wanted, view, f"narrowed to {_names(wanted)}: confirmed there")
     if not wanted <= viable and now - memory.widening_since < timedelta(seconds=moves.confirm_s):
-        # The widening was written down but did not reach Slurm (we died, or had no answer): idempotent.
+        # Slurm's answer was not unwilling, and yet the origin does not show it, or not yet: idempotent.
         return _send(job, memory, viable | wanted, view, f"widened by {_names(wanted - viable)}")
     waiting = f"waiting for {_names(missing)} to list it"
     if any(view.cluster(name) is None for name in missing):
@@ -208,6 +208,8 @@ def after(outcome: Outcome, memory: JobMemory, now: datetime, refusal_s: float) 
     unchanged = outcome.answer in (Answer.UNKNOWN, Answer.GONE)  # or not known to be changed
     if isinstance(action, Unpin) and unchanged:
         return memory.but(healed_at=None, nice_owed=action.nice or None)
+    if isinstance(action, Unpin) and outcome.answer is Answer.REFUSED:
+        return memory.but(nice_owed=None)  # asked again every cycle, it would be refused every cycle
     if isinstance(action, SetClusters) and unchanged:
         return memory.but(widening_since=None)  # begun again, from what is seen then
     if isinstance(action, SetSiteFactor | Unpin) and outcome.answer is Answer.DONE:

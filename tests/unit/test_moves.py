@@ -235,6 +235,13 @@ def test_the_nice_that_half_an_unpin_took_is_given_back() -> None:
     assert next_step(siblings(1, "beta", nice=30), given).action is None
 
 
+def test_a_refused_unpinning_is_not_asked_for_in_every_cycle() -> None:
+    owing = next_step(siblings(1, "beta"), remembered(moves=2, nice_owed=30))
+    assert isinstance(owing.action, Unpin)
+    refused = after(Outcome(owing.action, Answer.REFUSED), owing.memory, NOW, 60.0)
+    assert next_step(siblings(1, "beta"), refused).action is None
+
+
 def test_a_nice_that_is_there_is_not_owed() -> None:
     memory = remembered(moves=2, nice_owed=30)
     done = next_step(siblings(1, "beta", nice=12), memory)
