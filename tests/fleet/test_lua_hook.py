@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from plugin_site import PluginSite, context, put
+from plugin_site import PluginSite, context, eventually, put
 from real_world import PATIENCE_S, as_user, clear, command, slurm_conf, slurm_environment
 
 from slurm_evo.policy import Policy, lua
@@ -48,8 +48,11 @@ def site() -> Iterator[PluginSite]:
         f'if ok then evo.hook_cli_filter({{ dir = "{site.folder}", tell = true }}) end\n'
     )
     site.restart()
-    for _ in range(4):
-        site.submit("-Malpha", "-N1", "--exclusive", "--gres=gpu:8", "--time=600")
+    blockers = [site.submit("-Malpha", "-N1", "--exclusive", "--gres=gpu:8", "--time=600") for _ in range(4)]
+    running = ("squeue", "--noheader", "--local", "--states=RUNNING", "--format=%A")
+    eventually(
+        lambda: set(map(str, blockers)) <= set(command("alpha", *running).split()), "every GPU is taken", 90
+    )
     yield site
     clear()  # before the restart: it forgets what siblings were still to be told
     conf.write_text(conf.read_text().replace(LINES, ""))

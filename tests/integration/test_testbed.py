@@ -35,6 +35,18 @@ def submit(
     return said.strip().split(";")[0]
 
 
+def behind_a_full_cluster(fleet: Fleet, cluster: str, *everything: str, user: str) -> list[str]:
+    """Two jobs that each ask for all of the cluster: the first runs, so that the second waits.
+
+    The first must be seen to run before anything is done to the second: slurmctld may start neither at its
+    submission, and then the one with the higher priority.
+    """
+    first = submit(fleet, *everything, f"--clusters={cluster}", user=user, cluster=cluster)
+    state = ("squeue", "--noheader", "--local", f"--jobs={first}", "--format=%T")
+    eventually(lambda: fleet.run(*state, cluster=cluster).stdout.strip() == "RUNNING", f"{first} runs", 60)
+    return [first, submit(fleet, *everything, f"--clusters={cluster}", user=user, cluster=cluster)]
+
+
 def processes_in(namespace: str) -> list[int]:
     """Processes of the whole host that live in a pid namespace, such as ``pid:[4026532301]``."""
     found = []
@@ -84,20 +96,16 @@ def test_rest_answers_to_the_token_of_slurm_evo_and_to_nobody_without(fleet, clu
 
 
 def test_the_operator_may_set_a_site_factor_and_the_owner_may_not(fleet):
-    everything = ("--nodes=2", "--gres=gpu:8", "--clusters=beta")
-    jobs = [submit(fleet, *everything, user="bob", cluster="beta") for _ in range(2)]
+    jobs = behind_a_full_cluster(fleet, "beta", "--nodes=2", "--gres=gpu:8", user="bob")
     try:
-        waiting = jobs[1]  # the first one has the whole cluster
+        waiting = jobs[1]
         change = ("scontrol", "update", f"JobId={waiting}", "SiteFactor=4321")
         assert fleet.run(*change, user="bob", cluster="beta", check=False).returncode != 0
         fleet.run(*change, user="slurm-evo", cluster="beta")
-        deadline = time.monotonic() + 60
-        shown: list[str] = []  # nothing until slurmctld has looked at the job once
-        while len(shown) != 2 and time.monotonic() < deadline:
-            ask = ("sprio", "-h", "-j", waiting, "-o", "%Y %S")
-            shown = fleet.run(*ask, user="slurm-evo", cluster="beta").stdout.split()
-        assert shown[1] == "4321"
-        assert int(shown[0]) >= 4321  # and it counts
+        ask = ("sprio", "-h", "-j", waiting, "-o", "%Y %S")
+        priority, site_factor = fleet.run(*ask, user="slurm-evo", cluster="beta").stdout.split()
+        assert site_factor == "4321"
+        assert int(priority) >= 4321  # and it counts
     finally:
         fleet.run("scancel", *jobs, cluster="beta")
 
@@ -145,8 +153,7 @@ def test_limits_of_qos_and_association_can_be_read(fleet):
 
 
 def test_a_pending_jobs_priority_is_live_from_the_first_minute(fleet):
-    everything = ("--nodes=4", "--gres=gpu:4", "--clusters=gamma", "--qos=high")
-    jobs = [submit(fleet, *everything, user="cyd", cluster="gamma") for _ in range(2)]
+    jobs = behind_a_full_cluster(fleet, "gamma", "--nodes=4", "--gres=gpu:4", "--qos=high", user="cyd")
     try:
         shown = fleet.run("sprio", "-h", "-j", jobs[1], "-o", "%F %Q", cluster="gamma").stdout.split()
         assert [int(part) > 0 for part in shown] == [True, True]  # fair share and QOS
