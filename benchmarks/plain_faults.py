@@ -14,6 +14,7 @@ import json
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 sys.path[:0] = [str(Path(__file__).resolve().parent.parent / "tests" / "fleet")]
@@ -38,7 +39,7 @@ from plain_faults import (
 from slurm_evo.model import ClusterName, JobKey
 from slurm_evo.slurm.transfer import Transfer
 from slurm_evo_daemon.observe import observe
-from slurm_evo_daemon.site import at_site
+from slurm_evo_daemon.site import at_site, open_journal
 from slurm_evo_daemon.transfers import WantedTransfer, _transfer, carry_on
 
 LONGEST_S = 240
@@ -46,7 +47,7 @@ LONGEST_S = 240
 
 def carried(folder: Path, job: int, point: str) -> None:
     """Do in this process what the daemon does with one move, and die at the point; without a point, to its end."""
-    with at_site(folder / "slurm-evo.toml") as (around, force):
+    with at_site(folder / "slurm-evo.toml", partial(open_journal, make=True)) as (around, force):
         deadline = time.monotonic() + LONGEST_S
         lease = around.journal.acquire("faults", now=around.clock(), length_s=600)
         assert lease is not None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -99,12 +100,13 @@ def daemon(
     from slurm_evo import telemetry
     from slurm_evo.config import load as load_settings
     from slurm_evo_daemon.loop import InForce, Signals, run
-    from slurm_evo_daemon.site import alone, at_site, holder, policy_of
+    from slurm_evo_daemon.site import alone, at_site, holder, open_journal, policy_of
 
     log = telemetry.configure()
     signals = Signals()
     signals.install()
-    with alone(load_settings(config)), at_site(config) as (around, force):
+    made = partial(open_journal, make=True)
+    with alone(load_settings(config)), at_site(config, made) as (around, force):
 
         def read_again() -> InForce:
             return InForce(_dry(load_settings(config), dry_run), force.policy)
@@ -145,10 +147,11 @@ def plan(config: ConfigOption = None, as_json: JsonOption = False) -> None:
 
     Example: `slurm-evo plan --json | jq .why`
     """
+    from slurm_evo.cli.screen import aside
     from slurm_evo_daemon.screens import plan_json, plan_table
-    from slurm_evo_daemon.site import at_site
+    from slurm_evo_daemon.site import at_site, journal_or_nothing
 
-    with at_site(config) as (around, force):
+    with at_site(config, partial(journal_or_nothing, tell=aside)) as (around, force):
         view, decision = _look_and_decide(around, force)
     if as_json:
         typer.echo(json.dumps(plan_json(view, decision)))
@@ -208,16 +211,17 @@ def explain(
     """
     from dataclasses import replace
 
+    from slurm_evo.cli.screen import aside
     from slurm_evo_daemon.explain import explain as gather
     from slurm_evo_daemon.explain import find
     from slurm_evo_daemon.screens import explanation_parts
-    from slurm_evo_daemon.site import at_site
-    from slurm_evo_daemon.where import leg_of, moves_of
+    from slurm_evo_daemon.site import at_site, journal_or_nothing
+    from slurm_evo_daemon.where import last_name, leg_of, moves_of
 
-    with at_site(config) as (around, force):
+    with at_site(config, partial(journal_or_nothing, tell=aside)) as (around, force):
         view, decision = _look_and_decide(around, force)
-        key = find(job, view)
         journal = around.journal
+        key = find(job, view, partial(last_name, journal))
         found = gather(
             key, view, decision, force.policy, journal.history(limit=20, job=key), journal.placements(key, limit=5)
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -81,8 +81,14 @@ class Explanation:
         }
 
 
-def find(text: str, view: FleetView) -> JobKey:
+def find(text: str, view: FleetView, last_name: Callable[[JobKey], JobKey | None] = lambda _: None) -> JobKey:
     """``alpha:1042``, or a plain id if only one job of the fleet has it.
+
+    Args:
+        text: what the user gave.
+        view: the jobs that clusters list.
+        last_name: what a job was called last by the journal, None if that knows nothing of it; asked for an id
+            that no cluster lists any more.
 
     Raises:
         ConfigError: it is no job key, or several jobs have this id.
@@ -93,10 +99,13 @@ def find(text: str, view: FleetView) -> JobKey:
         except ValueError as failure:
             raise ConfigError(str(failure)) from failure
     found = [key for key in view.jobs if key.id == int(text)]
+    if not found:
+        names = sorted({*(cluster.cluster for cluster in view.seen), *view.unseen})
+        found = sorted({last for name in names if (last := last_name(JobKey(name, int(text)))) is not None})
     if len(found) > 1:
         raise ConfigError(f"job {text} is known as {' and '.join(map(str, found))}: say which")
     if not found:
-        raise ConfigError(f"no cluster lists job {text}; for one that has ended say CLUSTER:{text}")
+        raise ConfigError(f"no cluster lists job {text}, and the journal tells nothing of it")
     return found[0]
 
 

@@ -97,14 +97,15 @@ def add(
 
     Exit code 2 if it is refused; the reason is told and nothing is kept.
     """
+    from slurm_evo.config import load
     from slurm_evo.policy import admitted
     from slurm_evo.policy.compact import policy_id
     from slurm_evo_daemon.loop import utc_now
 
-    with _journal(config) as (settings, journal):
-        text, where, provenance = _source(source, settings)
-        policy = admitted(text)
-        id_ = policy_id(policy)
+    text, where, provenance = _source(source, load(config))
+    policy = admitted(text)
+    id_ = policy_id(policy)
+    with _journal(config, make=True) as (_, journal):
         stored = journal.add_policy(id_, policy.text, source=where, now=utc_now(), provenance=provenance)
         if promote_:
             stored = journal.promote(id_, now=utc_now())
@@ -281,17 +282,29 @@ def _row(stored: StoredPolicy, active: StoredPolicy | None) -> dict[str, Any]:
     }
 
 
-def _journal(config: Path | None) -> Any:
-    """The settings with the open journal, as a context."""
+def _journal(config: Path | None, *, make: bool = False) -> Any:
+    """The settings with the open journal, as a context; says so if it had to be made."""
     from contextlib import contextmanager
 
+    from slurm_evo.cli.screen import aside
     from slurm_evo.config import load
+    from slurm_evo.model import NoJournal
     from slurm_evo_daemon.site import open_journal
+
+    def made(settings: Settings) -> Journal:
+        try:
+            return open_journal(settings)
+        except NoJournal:
+            if not make:
+                raise
+        journal = open_journal(settings, make=True)
+        aside(f"A new journal was made: {journal.url}. A daemon that keeps its own elsewhere does not see it.")
+        return journal
 
     @contextmanager
     def opened() -> Any:
         settings = load(config)
-        with open_journal(settings) as journal:
+        with made(settings) as journal:
             yield settings, journal
 
     return opened()

@@ -6,14 +6,14 @@ import fcntl
 import os
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import numpy as np
 
 from slurm_evo.config import Settings, load
-from slurm_evo.model import ConfigError, PolicyError, StoreError
+from slurm_evo.model import ConfigError, NoJournal, PolicyError, StoreError
 from slurm_evo.policy import Policy, admitted
 from slurm_evo.slurm.connect import connect, connect_transfers
 from slurm_evo.store import Journal
@@ -22,13 +22,18 @@ from slurm_evo_daemon.learning import FILE, RunningTimes
 from slurm_evo_daemon.loop import InForce, utc_now
 
 
-def open_journal(settings: Settings) -> Journal:
-    """The journal of the configuration; its folder is made if it is missing.
+def open_journal(settings: Settings, *, make: bool = False) -> Journal:
+    """The journal of the configuration.
+
+    Args:
+        settings: the configuration.
+        make: whether an SQLite file that is not there is made, with its folder: only by who writes into it first.
 
     Raises:
+        NoJournal: it is not to be made and not there.
         StoreError: it cannot be opened; says what to change.
     """
-    if not settings.store.url:
+    if make and not settings.store.url:
         try:
             settings.state_dir.mkdir(parents=True, exist_ok=True, mode=0o750)
         except OSError as failure:
@@ -36,7 +41,23 @@ def open_journal(settings: Settings) -> Journal:
                 f"{settings.state_dir} cannot be made ({failure.strerror}); "
                 "set store.state_dir to a folder that can be written"
             ) from failure
-    return Journal.open(settings.store_url, password_file=settings.store.password_file)
+    return Journal.open(settings.store_url, password_file=settings.store.password_file, make=make)
+
+
+def journal_or_nothing(settings: Settings, tell: Callable[[str], None]) -> Journal:
+    """The journal; where none is to be had an empty one in memory, and ``tell`` is told what that means.
+
+    For commands that mostly look at the clusters. Simulated ones begin anew each time: nothing is missed.
+
+    Raises:
+        StoreError: it is there and cannot be opened; says what to change.
+    """
+    try:
+        return open_journal(settings)
+    except NoJournal as absent:
+        if not settings.simulated:
+            tell(f"Without what slurm-evo has done so far: {absent}.")
+        return Journal.open("sqlite://")
 
 
 def policy_of(settings: Settings, journal: Journal | None = None) -> Policy:
@@ -109,10 +130,12 @@ def _times(settings: Settings) -> RunningTimes:
 
 
 @contextmanager
-def at_site(config: Path | None) -> Iterator[tuple[Surroundings, InForce]]:
-    """Ports, journal and clocks of the configuration, closed at the end."""
+def at_site(
+    config: Path | None, open_: Callable[[Settings], Journal] = open_journal
+) -> Iterator[tuple[Surroundings, InForce]]:
+    """Ports, journal (by ``open_``) and clocks of the configuration, closed at the end."""
     settings = load(config)
-    with open_journal(settings) as journal:
+    with open_(settings) as journal:
         force = InForce(settings, last_good(settings, journal))
         ports = connect(settings, utc_now)
         transfers = connect_transfers(settings)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from functools import partial
 from typing import Annotated, Any
 
 import typer
@@ -89,11 +90,11 @@ def movable(
 
     Exit code 3 if a cluster was not seen, which is then named: its jobs are not counted.
     """
-    from slurm_evo.cli.screen import Unseen
+    from slurm_evo.cli.screen import Unseen, aside
     from slurm_evo_daemon.movable import reasons
-    from slurm_evo_daemon.site import at_site
+    from slurm_evo_daemon.site import at_site, journal_or_nothing
 
-    with at_site(config) as (around, force):
+    with at_site(config, partial(journal_or_nothing, tell=aside)) as (around, force):
         unseen = Unseen()
         found = reasons(around, force.settings, deep=deep, unseen=unseen)
     if as_json:

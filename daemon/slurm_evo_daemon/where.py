@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -82,7 +81,7 @@ def whereabouts(settings: Settings, keys: Sequence[JobKey], *, comment: Comments
     """
     unread: StoreError | None = None
     try:
-        with _journal(settings) as journal:
+        with open_journal(settings) as journal:
             found = _only(keys, lambda key: tuple(map(leg_of, moves_of(journal, key))))
         if found or settings.simulated:
             return Whereabouts(found)
@@ -112,21 +111,21 @@ def moves_of(journal: Journal, job: JobKey) -> list[TransferRecord]:
     return [found[number] for number in sorted(found)]
 
 
+def last_name(journal: Journal, job: JobKey) -> JobKey | None:
+    """What a job was called after its last completed move; None if the journal tells nothing of it."""
+    moves = moves_of(journal, job)
+    done = [JobKey(move.to, move.copy or move.job.id) for move in moves if move.phase == "done"]
+    if done:
+        return done[-1]
+    return job if moves or journal.history(limit=1, job=job) else None
+
+
 def leg_of(move: TransferRecord) -> Leg:
     """A move of the journal."""
     return Leg(
         move.job, move.to, move.copy, move.phase, move.closed, move.began.isoformat(),
         move.phase_since.isoformat(), move.why,
     )  # fmt: skip
-
-
-def _journal(settings: Settings) -> Journal:
-    """The journal; one that is not there, or not for us to read, is not made anew: it would know of no move."""
-    if not settings.store.url and not settings.simulated:
-        file = settings.state_dir / "journal.sqlite"
-        if not os.access(file, os.R_OK):
-            raise StoreError(f"the journal {file} cannot be read")
-    return open_journal(settings)
 
 
 def _only(keys: Sequence[JobKey], legs: Callable[[JobKey], tuple[Leg, ...]]) -> tuple[Leg, ...]:

@@ -11,6 +11,11 @@ def screen() -> Console:
     return Console(markup=False, emoji=False)
 
 
+def aside(text: str) -> None:
+    """A sentence on standard error, beside what a script reads."""
+    typer.echo(text, err=True)
+
+
 class Unseen:
     """Tells of clusters that were not seen: what is said of the others does not hold for them."""
 

@@ -57,6 +57,10 @@ class StoreError(SlurmEvoError):
     """The journal could not be written or read; nothing is done without it."""
 
 
+class NoJournal(StoreError):
+    """The file is not there or not for us to read: it would be wrong to say that nothing was ever done."""
+
+
 class LeaseLost(StoreError):
     """Another daemon holds the lease; this one stops acting at once."""
 

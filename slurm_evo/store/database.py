@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -14,7 +15,7 @@ from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError, St
 from sqlalchemy.orm import Session
 from sqlalchemy.pool import StaticPool
 
-from slurm_evo.model import StoreError
+from slurm_evo.model import NoJournal, StoreError
 from slurm_evo.store import schema
 from slurm_evo.store.tables import Table
 
@@ -43,19 +44,26 @@ class Database:
         self._writer = engine.execution_options(**{_WRITES: True})
 
     @classmethod
-    def open(cls, url: str, *, password_file: Path | None = None) -> Self:
+    def open(cls, url: str, *, password_file: Path | None = None, make: bool = True) -> Self:
         """Connect, and bring an old or empty database to the newest schema.
 
         Args:
             url: ``sqlite:////absolute/path``, ``sqlite://`` (in memory, for tests and demos),
                 ``postgresql://user@host/database`` or ``mariadb://user@host/database``.
             password_file: holds the password of the URL's user in its first line.
+            make: whether an SQLite file that is not there is made.
 
         Raises:
+            NoJournal: it is not to be made, and not there or not readable.
             StoreError: the database cannot be reached, or was written by a newer slurm-evo.
         """
         address = _address(url, password_file)
         where = shown(address)
+        if not make and address.get_backend_name() == "sqlite" and not _readable(address.database):
+            raise NoJournal(
+                f"{address.database} is not there, or this account may not read it. The daemon makes it when it "
+                "first runs; if it keeps its journal elsewhere, set store.state_dir (or store.url) to the same"
+            )
         engine = None
         try:
             with explained(where, "opened"):
@@ -148,6 +156,11 @@ def chunks(items: Sequence[T], size: int = 500) -> Iterator[Sequence[T]]:
     """Cut a long list for ``IN (...)``: SQLite and PostgreSQL bound the number of parameters."""
     for start in range(0, len(items), size):
         yield items[start : start + size]
+
+
+def _readable(file: str | None) -> bool:
+    """An SQLite file; one in memory has no name."""
+    return not file or file == ":memory:" or os.access(file, os.R_OK)
 
 
 def _address(url: str, password_file: Path | None) -> URL:

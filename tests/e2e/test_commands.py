@@ -51,13 +51,13 @@ def test_a_day_with_the_embedded_default(env: dict[str, str]) -> None:
     planned = json.loads(run(env, "plan", "--json").stdout)
     assert planned["counts"]["pending"] > 0
     assert planned["actions"]
-    assert "no daemon holds the lease" in run(env, "status").stdout
     dry = run(env, "daemon", "--once", "--dry-run").stderr
     lines = [json.loads(line) for line in dry.splitlines()]
     done = [line for line in lines if line["event"] == "cycle.done"]
     assert len(done) == 1
     assert done[0]["mode"] == "dry"
     assert "not sent" in done[0]["why"]
+    assert "no daemon holds the lease" in run(env, "status").stdout
     assert json.loads(run(env, "history", "--json").stdout) == []
     run(env, "daemon", "--once")
     told = json.loads(run(env, "status", "--json").stdout)
@@ -75,7 +75,38 @@ def test_a_day_with_the_embedded_default(env: dict[str, str]) -> None:
     assert job in run(env, "explain", job).stdout
 
 
+@pytest.mark.parametrize(
+    "command", [["status"], ["history"], ["withdraw", "--really"], ["policy", "list"], ["digest"]]
+)
+def test_no_journal_is_no_empty_one(env: dict[str, str], tmp_path: Path, command: list[str]) -> None:
+    """Whoever looks into another folder than the daemon's must not hear that nothing was ever done."""
+    told = run(env, *command, code=3)
+    assert f"{tmp_path}/state/journal.sqlite is not there" in told.stderr
+    assert "store.state_dir" in told.stderr
+    assert not (tmp_path / "state").exists()
+
+
+def test_looking_at_real_clusters_without_a_journal_says_so_and_makes_none(
+    env: dict[str, str], tmp_path: Path
+) -> None:
+    file = tmp_path / "slurm-evo.toml"
+    file.write_text('[[clusters]]\nname = "far"\nway = "command"\nslurm_conf = "/nowhere/slurm.conf"\n')
+    for command in (["plan"], ["movable"]):
+        told = run(env, *command, "--config", str(file), code=3 if command == ["movable"] else 0)
+        assert "Without what slurm-evo has done so far" in told.stderr
+    assert "Without" not in run(env, "plan").stderr, "simulated clusters begin anew each time"
+    assert not (tmp_path / "state").exists()
+
+
+def test_a_policy_may_come_before_the_daemon(env: dict[str, str], tmp_path: Path) -> None:
+    assert "A new journal was made" in run(env, "policy", "add", "wait / limit").stderr
+    assert "A new journal" not in run(env, "policy", "add", "wait / runtime").stderr
+    assert (tmp_path / "state" / "journal.sqlite").exists()
+    assert len(json.loads(run(env, "policy", "list", "--json").stdout)) == 2
+
+
 def test_withdraw_says_when_there_is_nothing_to_put_back(env: dict[str, str]) -> None:
+    run(env, "daemon", "--once", "--dry-run")
     assert "Nothing to put back" in run(env, "withdraw").stdout
 
 

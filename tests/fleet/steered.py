@@ -53,7 +53,7 @@ class Steered:
         lease = self.journal.acquire("stories", now=utc_now(), length_s=600)
         return cycle(self.around, self.settings, Policy.default(), lease)
 
-    def until(self, done: Callable[[], bool], what: str, *, seconds: float = 120.0) -> None:
+    def until(self, done: Callable[[], bool], what: str, *, seconds: float = 300.0) -> None:
         """Cycle once a second until something holds."""
         deadline = time.monotonic() + seconds
         while not done():

@@ -192,4 +192,8 @@ def test_explain_tells_of_moves(tmp_path: Path) -> None:
     accounting(tmp_path)
     told = json.loads(slurm_evo(tmp_path, "explain", "far:7", "--json").stdout)
     assert "far:7 went to near:9" in told["why"][1]
+    by_number = {number: slurm_evo(tmp_path, "explain", number, "--json") for number in ("7", "9", "8")}
+    assert {json.loads(by_number[number].stdout)["job"] for number in ("7", "9")} == {"near:9"}
+    assert by_number["8"].returncode == 2
+    assert "the journal tells nothing of it" in by_number["8"].stderr
     assert slurm_evo(tmp_path, "explain", "\u00b2").returncode == 2
