@@ -43,7 +43,7 @@ from slurm_evo.model import (
 
 MEMBERS = ("alpha", "beta", "gamma")
 NODES = {"alpha": (4, 8, "a100"), "beta": (2, 8, "a100"), "gamma": (4, 4, "v100"), "delta": (2, 8, "a100")}
-PATIENCE_S = 30
+PATIENCE_S = 60
 """How long a real controller may take to show an effect; most need a second or two."""
 
 

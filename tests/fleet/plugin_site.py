@@ -107,7 +107,7 @@ class PluginSite:
         eventually(lambda: self.status()["passes"] >= before + count, "a priority pass", 90 * count)
 
 
-def eventually(true: Callable[[], bool], what: str, seconds: float = 20.0) -> None:
+def eventually(true: Callable[[], bool], what: str, seconds: float = 60.0) -> None:
     """Ask until it is so."""
     deadline = time.monotonic() + seconds
     while not true():

@@ -21,7 +21,7 @@ CLUSTERS = ("alpha", "beta", "gamma", "delta")
 TESTBED = Path(__file__).resolve().parent.parent / "testbed"
 
 
-def eventually(true: Callable[[], bool], what: str, seconds: float = 30.0) -> None:
+def eventually(true: Callable[[], bool], what: str, seconds: float = 60.0) -> None:
     deadline = time.monotonic() + seconds
     while not true():
         assert time.monotonic() < deadline, f"not within {seconds:g} s: {what}"
