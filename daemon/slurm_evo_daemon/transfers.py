@@ -25,7 +25,8 @@ from slurm_evo.slurm.transfer import (
     TransferPort,
     translate,
 )
-from slurm_evo.slurm.transfer.image import COPY, mark_of
+from slurm_evo.slurm.transfer.image import COPY, MOVE, MOVING, TO, mark_of
+from slurm_evo.slurm.transfer.machine import began_at
 from slurm_evo.store import JobMemory, Journal, Lease, TransferRecord
 
 AT_A_TIME = 4
@@ -193,7 +194,8 @@ def orphans(
 ) -> list[TransferRecord]:
     """Held copies whose move the journal does not know any more: taken up where either end can still be right.
 
-    In CANCEL the copy is released if we cancelled its original, and else cancelled.
+    In CANCEL the copy is released if its move cancelled the original, and else cancelled. While the original is
+    put off, another daemon with a journal of its own may be at it: left alone until that has run out.
     """
     known = {record.job for record in open_now}
     found = []
@@ -206,14 +208,14 @@ def orphans(
                 original = JobKey.parse(told)
             except ValueError:
                 continue
-            if original in known or original.cluster not in ports:
+            if original in known or original.cluster not in ports or _put_off(original, view):
                 continue
             known.add(original)
             move = Transfer(
                 job=original,
                 to=seen.cluster,
                 phase=Phase.CANCEL,
-                began=view.now,
+                began=_began(job.admin_comment) or view.now,
                 phase_since=view.now,
                 copy=job.id,
                 why="a copy was found whose move is not in the journal",
@@ -221,6 +223,26 @@ def orphans(
             )
             found.append(_record(move, 0))
     return found
+
+
+def _put_off(original: JobKey, view: FleetView) -> bool:
+    """Whether a move still keeps the original from starting, as far as that is seen."""
+    origin = view.cluster(original.cluster)
+    if origin is None:
+        return True
+    record = next((job for job in origin.jobs if job.id == original.id), None)
+    if record is None or record.eligible is None:
+        return False
+    marks = mark_of(record.admin_comment, MOVING) or mark_of(record.admin_comment, TO)
+    return marks is not None and record.waiting_here and record.eligible > view.now
+
+
+def _began(comment: str) -> datetime | None:
+    """When the move began whose marks these are; None if they do not tell."""
+    try:
+        return began_at(mark_of(comment, MOVE) or "")
+    except (ValueError, OverflowError):
+        return None
 
 
 def _begin(

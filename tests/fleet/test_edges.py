@@ -177,9 +177,7 @@ def test_edge_5_nothing_is_sent_while_the_origin_is_down(world: RealWorld, steer
         assert not any(report.counts[name] for name in ("sets_changed", "refused", "unknown", "gone"))
     finally:
         subprocess.run(["python3", "/testbed/inside.py", "start", "slurmctld-alpha"], check=True)
-    steered.until(
-        lambda: steered.waits_at(key) == {"beta"}, "the move goes on after the origin is back"
-    )
+    steered.until(lambda: steered.waits_at(key) == {"beta"}, "the move goes on after the origin is back")
     world.cancel("alpha", key.id)
 
 

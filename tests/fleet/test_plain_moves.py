@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 
@@ -29,7 +30,7 @@ from plain import (
 )
 from real_world import command
 
-from slurm_evo.model import Answer, JobKey
+from slurm_evo.model import Answer, ClusterName, JobKey
 from slurm_evo.slurm.transfer import Patience, Phase, Replied
 
 
@@ -64,8 +65,11 @@ def test_a_moved_job_equals_one_that_never_moved(name: str) -> None:
     assert moved.copy == job, "the number is kept"
     assert differences(GAMMA, job, twin) == {}
     now = record(GAMMA, job)
-    assert (now["hold"], now["admin_comment"]) == (False, f"slurm-evo:from=delta:{job}")
-    assert record(DELTA, job)["admin_comment"] == f"slurm-evo:to=gamma:{job}"
+    assert (now["hold"], now["admin_comment"]) == (
+        False,
+        f"slurm-evo:from=delta:{job} slurm-evo:move={moved.name}",
+    )
+    assert record(DELTA, job)["admin_comment"] == f"slurm-evo:to=gamma:{job} slurm-evo:move={moved.name}"
     # --local: the sum is there at once, with what was given for its lost age
     shown = command(GAMMA, "sprio", "--noheader", "--local", f"--jobs={job}", "--format=%S").split()
     assert shown in (["12"], []), "not computed yet is possible, another value is not"
@@ -161,6 +165,26 @@ def test_a_copy_that_its_owner_releases_is_not_run_twice() -> None:
     fill(GAMMA, 1, 4)
 
 
+def waiting_at(cluster: ClusterName) -> list[str]:
+    """What ada has waiting there: numbers and reasons."""
+    asked = ("squeue", "--noheader", "--local", "--user=ada", "--states=PENDING", "--format=%A %r")
+    return command(cluster, *asked).splitlines()
+
+
+def test_two_daemons_with_a_journal_each_lose_nothing() -> None:
+    """Started on two hosts, say, each with its own SQLite: both move the same job at the same time."""
+    job = saved(Odd().submit(DELTA))
+    with ThreadPoolExecutor(2) as pool:
+        ends = [future.result() for future in [pool.submit(Move(job).to_its_end) for _ in range(2)]]
+    left = [line for cluster in (DELTA, GAMMA) for line in waiting_at(cluster)]
+    assert len(left) == 1, (left, ends)
+    assert "JobHeld" not in left[0]
+    done = [move for move in ends if move.phase is Phase.DONE]
+    assert len(done) <= 1, ends
+    assert waiting_at(GAMMA if done else DELTA) == left
+    assert not done or left[0].startswith(f"{done[0].copy} ")
+
+
 def ended(job: int) -> bool:
     """It ran through."""
     return bool(record(GAMMA, job)["job_state"] == ["COMPLETED"])
@@ -183,9 +207,9 @@ def test_a_taken_number_is_replaced() -> None:
     job = saved(Odd().submit(DELTA))
     way = ports()[GAMMA]
     image = ports()[DELTA].image(job)
-    assert way.submit(replace(image, key=JobKey(DELTA, 3_999_999), admin_comment="")) == Replied(Answer.DONE)
-    assert way.submit(replace(image, key=JobKey(GAMMA, 3_999_999))).answer is Answer.DONE
-    (copy,) = way.copies(JobKey(GAMMA, 3_999_999), image, None)
+    assert way.submit(replace(image, key=JobKey(DELTA, 3_999_999), admin_comment=""), "a1") == Replied(Answer.DONE)
+    assert way.submit(replace(image, key=JobKey(GAMMA, 3_999_999)), "a1").answer is Answer.DONE
+    (copy,) = way.copies(JobKey(GAMMA, 3_999_999), image, None, "a1")
     assert 2_000_000 < copy.id < 3_000_000, "gamma's next"
 
 
@@ -193,6 +217,6 @@ def test_what_is_there_already_is_not_submitted_again() -> None:
     job = saved(Odd().submit(DELTA))
     way = ports()[GAMMA]
     image = ports()[DELTA].image(job)
-    assert way.submit(image).answer is Answer.DONE
-    assert way.submit(image).answer is Answer.DONE
-    assert [copy.id for copy in way.copies(image.key, image, None)] == [job]
+    assert way.submit(image, "a1").answer is Answer.DONE
+    assert way.submit(image, "a1").answer is Answer.DONE
+    assert [copy.id for copy in way.copies(image.key, image, None, "a1")] == [job]

@@ -5,19 +5,22 @@ from __future__ import annotations
 import json
 from contextlib import suppress
 from copy import copy
+from datetime import timedelta
 from typing import Any
 
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from slurm_evo.model import ClusterError, ClusterName, JobState
-from slurm_evo.slurm.simulated import FleetSpec, SimulatedFleet, Submission, cluster_spec
+from slurm_evo.slurm.simulated import FleetSpec, SimulatedFleet, SimulatedPort, Submission, cluster_spec
 from slurm_evo.slurm.simulated.transfers import SimulatedTransfers
 from slurm_evo.slurm.transfer import JobImage, Mover, Patience, Phase, Transfer, TransferPort
+from slurm_evo_daemon.observe import observe
+from slurm_evo_daemon.transfers import _record, _transfer, orphans
 
-HERE, THERE = ClusterName("here"), ClusterName("there")
+HERE, THERE, YONDER = ClusterName("here"), ClusterName("there"), ClusterName("yonder")
 FLEET = FleetSpec(
-    clusters=tuple(cluster_spec(name, 1, 8, "a100", federated=False) for name in (HERE, THERE)),
+    clusters=tuple(cluster_spec(name, 1, 8, "a100", federated=False) for name in (HERE, THERE, YONDER)),
 )
 PATIENCE = Patience(confirm_s=12, least_deferred_s=60, give_up_s=300)
 
@@ -41,8 +44,9 @@ class World:
         self.nice = 5
         self.journal = Transfer(job=self.key, to=THERE, began=self.fleet.now, phase_since=self.fleet.now)
         self.ports: dict[ClusterName, TransferPort] = {
-            name: Meddled(SimulatedTransfers(self.fleet, name), self) for name in (HERE, THERE)
+            name: Meddled(SimulatedTransfers(self.fleet, name), self) for name in (HERE, THERE, YONDER)
         }
+        self.other: Other | None = None
 
     def daemon(self) -> Mover:
         def write(move: Transfer) -> None:
@@ -92,6 +96,8 @@ class World:
                 self.fleet.start_controller(name)
             case ["silent", name]:
                 self.fleet.faults.half_answers.add(name)
+            case ["other", calls] if self.other is not None:
+                self.other.runs(int(calls))
 
     def daemon_runs(self, cycles: int) -> None:
         for _ in range(cycles):
@@ -103,15 +109,66 @@ class World:
         """Everything works again, the daemon runs on and nobody meddles."""
         self.events = []
         self.fleet.faults.half_answers.clear()
-        for name in (HERE, THERE):
+        for name in (HERE, THERE, YONDER):
             self.fleet.start_controller(name)
-        self.daemon_runs(60)
+        if self.other is None:
+            self.daemon_runs(60)
+            return
+        for cycle in range(80):
+            self.daemon_runs(1)
+            self.other.runs(1000)
+            if cycle % 4 == 0:
+                self.tidy()
+
+    def tidy(self) -> None:
+        """What the daemon does each cycle with copies that no journal of its own knows."""
+        looks = {name: SimulatedPort(self.fleet, name) for name in (HERE, THERE, YONDER)}
+        ports = {name: SimulatedTransfers(self.fleet, name) for name in looks}
+        view = observe(looks, self.fleet.now)
+        mine = [_record(self.journal, 1)] if self.journal.phase.open else []
+        for found in orphans(view, mine, ports):
+            self.journal = _transfer(found)
+
+
+class Other:
+    """A second daemon with a journal of its own, which wants to move the same job."""
+
+    def __init__(self, world: World, to: ClusterName) -> None:
+        self.world = world
+        began = world.fleet.now + timedelta(microseconds=1)
+        self.journal: Transfer | None = Transfer(job=world.key, to=to, began=began, phase_since=began)
+        self.left = 0
+        self.ports: dict[ClusterName, TransferPort] = {
+            name: Meddled(SimulatedTransfers(world.fleet, name), self) for name in (HERE, THERE, YONDER)
+        }
+
+    def tick(self) -> None:
+        """It is gone after so many calls; what it knows is in its journal."""
+        self.left -= 1
+        if self.left < 0:
+            raise Death
+
+    def runs(self, calls: int) -> None:
+        if self.journal is None:
+            return
+        self.left = calls
+
+        def write(move: Transfer) -> None:
+            self.tick()
+            self.journal = move
+
+        mover = Mover(
+            self.ports, write=write, translate=lambda image, _: image, clock=lambda: self.world.fleet.now,
+            patience=PATIENCE, defer_s=900,
+        )  # fmt: skip
+        with suppress(Death):
+            mover.advance(self.journal)
 
 
 class Meddled:
     """A port at whose every call, and after it, the world may act."""
 
-    def __init__(self, port: SimulatedTransfers, world: World) -> None:
+    def __init__(self, port: SimulatedTransfers, world: World | Other) -> None:
         self._port = port
         self._world = world
 
@@ -201,6 +258,35 @@ def test_every_meddling_at_each_single_call_is_honoured() -> None:
 def test_nothing_is_lost_or_run_twice(events: list[tuple[int, str]], cycles: int) -> None:
     world = World(events)
     world.daemon_runs(cycles)
+    world.calm()
+    check(world)
+
+
+RIVALRY = st.sampled_from(
+    (
+        *(f"other {calls}" for calls in (1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 20, 30, 99, 99, 99)),
+        "die", "hold", "release", "cancel", "edit", "pass 20", "pass 400", "pass 1000",
+        "stop here", "start here", "silent here", "silent there",
+    )
+)  # fmt: skip
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(1, 90), RIVALRY), max_size=10),
+    st.integers(1, 12),
+    st.sampled_from((THERE, YONDER)),
+    st.booleans(),
+)
+def test_two_daemons_with_a_journal_each_lose_nothing(
+    events: list[tuple[int, str]], cycles: int, to: ClusterName, forgets: bool
+) -> None:
+    """Nobody wants two; yet whoever starts a second one on another host must not lose a job by it."""
+    world = World(events)
+    world.other = Other(world, to)
+    world.daemon_runs(cycles)
+    if forgets:
+        world.other.journal = None
     world.calm()
     check(world)
 

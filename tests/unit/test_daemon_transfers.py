@@ -200,17 +200,33 @@ def test_a_held_copy_that_the_journal_does_not_know_is_taken_away(site: Site) ->
     key = site.fleet.submit(HERE, small())
     way = SimulatedTransfers(site.fleet, THERE)
     image = SimulatedTransfers(site.fleet, HERE).image(key.id)
-    assert way.submit(image).answer is Answer.DONE
+    assert way.submit(image, "a1").answer is Answer.DONE
     site.run(wanted=settings(enabled=False))
     assert site.fleet.controllers[THERE].records[key.id].ending == "CANCELLED"
     assert site.fleet.controllers[HERE].records[key.id].state is JobState.PENDING
 
 
+def test_a_held_copy_is_left_to_a_daemon_with_another_journal_while_its_original_is_put_off(site: Site) -> None:
+    key = site.fleet.submit(HERE, small())
+    here, there = (SimulatedTransfers(site.fleet, name) for name in (HERE, THERE))
+    here.defer(key.id, THERE, 900, "a1")
+    there.submit(here.image(key.id), "a1")
+    copy = site.fleet.controllers[THERE].records[key.id]
+    report, _ = site.run()
+    assert report.counts["transfers_under_way"] == 0
+    assert "a1" in site.fleet.controllers[HERE].records[key.id].admin_comment
+    assert copy.state is JobState.PENDING
+    site.run(after_s=901)  # the other one would not cancel the original any more
+    assert copy.ending == "CANCELLED"
+    site.fleet.advance_to_s(site.fleet.elapsed_s + 3600)
+    assert site.fleet.jobs[key].ending == "COMPLETED"
+
+
 def test_a_held_copy_whose_original_we_cancelled_is_released_though_the_journal_was_lost(site: Site) -> None:
     key = site.fleet.submit(HERE, small())
     here, there = (SimulatedTransfers(site.fleet, name) for name in (HERE, THERE))
-    there.submit(here.image(key.id))
-    here.cancel(key.id, JobKey(THERE, key.id))
+    there.submit(here.image(key.id), "a1")
+    here.cancel(key.id, JobKey(THERE, key.id), "a1")
     for _ in range(2):
         site.run(wanted=settings(enabled=False))
     site.fleet.advance_to_s(site.fleet.elapsed_s + 1200)

@@ -259,9 +259,9 @@ def test_unknown_words_are_refused_each_with_its_reason() -> None:
 
 
 def test_marks_leave_the_rest_of_a_comment_alone() -> None:
-    noted = marked("by admin", MOVING, "gamma")
-    assert noted == "by admin slurm-evo:moving-to=gamma"
-    assert marked(noted, FROM, "delta:1") == "by admin slurm-evo:from=delta:1"
+    noted = marked("by admin", MOVING, "gamma", "a1")
+    assert noted == "by admin slurm-evo:moving-to=gamma slurm-evo:move=a1"
+    assert marked(noted, FROM, "delta:1", "b2") == "by admin slurm-evo:from=delta:1 slurm-evo:move=b2"
     assert unmarked(noted) == "by admin"
     assert (mark_of(noted, MOVING), mark_of(noted, COPY)) == ("gamma", None)
 

@@ -26,6 +26,9 @@ OURS = "slurm-evo:to=gamma:7"
         ("", "CANCELLED by 64030", False),
         (OURS, "PENDING", None),
         (OURS, "COMPLETED", False),
+        (f"{OURS} slurm-evo:move=a1", "CANCELLED by 64030", True),
+        # by a daemon with another journal: its copy counts, not ours
+        (f"{OURS} slurm-evo:move=b2", "CANCELLED by 64030", False),
     ],
 )
 def test_our_mark_and_accounting_tell_who_cancelled(comment: str, accounted: str, by_us: bool | None) -> None:
@@ -37,7 +40,7 @@ def test_our_mark_and_accounting_tell_who_cancelled(comment: str, accounted: str
 
     port = SlurmTransfers(ClusterName("delta"), slurm_conf="/etc/slurm.conf", our_uid=64030, run=run)
     try:
-        seen = port.original(7)
+        seen = port.original(7, "a1")
     finally:
         port.close()
     assert (seen.life, seen.cancelled_by_us) == (Life.ENDED, by_us)

@@ -20,6 +20,8 @@ from slurm_evo.slurm.transfer.image import (
     fingerprint,
     mark_of,
     marked,
+    moved_by_another,
+    of_another,
     unmarked,
 )
 from slurm_evo.slurm.transfer.machine import Copy, Life, Original
@@ -62,21 +64,23 @@ class SimulatedTransfers:
             admin_comment=record.admin_comment,
         )
 
-    def original(self, job: int) -> Original:
+    def original(self, job: int, move: str) -> Original:
         """See TransferPort."""
         record = self._record(job) or self._fleet.accounted[self._name, job]
-        ours = mark_of(record.admin_comment, TO) is not None and record.cancelled_by == US
         left = record.eligible - self._fleet.elapsed_s
-        put_off = mark_of(record.admin_comment, MOVING) or mark_of(record.admin_comment, TO)
+        ours = not moved_by_another(record.admin_comment, move, left)
+        went = mark_of(record.admin_comment, TO) is not None
+        put_off = ours and (went or mark_of(record.admin_comment, MOVING))
         return Original(
             life=_life(record),
             hold=record.hold,
             deferred_s=float(left) if put_off and left > 0 else None,
             fields=fingerprint(_fields(record)),
-            cancelled_by_us=ours,
+            ours=ours,
+            cancelled_by_us=went and not of_another(record.admin_comment, move) and record.cancelled_by == US,
         )
 
-    def copies(self, of: JobKey, image: JobImage | None, known: int | None) -> tuple[Copy, ...]:
+    def copies(self, of: JobKey, image: JobImage | None, known: int | None, move: str) -> tuple[Copy, ...]:
         """See TransferPort."""
         del image  # the simulated fleet has one numbering of users
         self._answer()
@@ -87,7 +91,8 @@ class SimulatedTransfers:
             records.setdefault(past.id, past)
         for record in records.values():
             final = mark_of(record.admin_comment, FROM) == str(of)
-            if final or mark_of(record.admin_comment, COPY) == str(of):
+            is_one = final or mark_of(record.admin_comment, COPY) == str(of)
+            if is_one and not of_another(record.admin_comment, move):
                 found.append(Copy(id=record.id, life=_life(record), final=final))
         return tuple(found)
 
@@ -101,19 +106,21 @@ class SimulatedTransfers:
 
         return self._ask(ask)
 
-    def defer(self, job: int, to: ClusterName, seconds: float) -> Replied:
+    def defer(self, job: int, to: ClusterName, seconds: float, move: str) -> Replied:
         """See TransferPort."""
 
         def ask() -> None:
+            self._not_of_another(job, move)
             self._fleet.defer(self._name, job, int(seconds))
-            self._mark(job, MOVING, to)
+            self._mark(job, MOVING, to, move)
 
         return self._ask(ask)
 
-    def restore(self, job: int) -> Replied:
+    def restore(self, job: int, move: str) -> Replied:
         """See TransferPort."""
 
         def ask() -> None:
+            self._not_of_another(job, move)
             self._fleet.defer(self._name, job, 0)
             record = self._record(job)
             if record is not None:
@@ -121,33 +128,34 @@ class SimulatedTransfers:
 
         return self._ask(ask)
 
-    def submit(self, image: JobImage) -> Replied:
+    def submit(self, image: JobImage, move: str) -> Replied:
         """See TransferPort."""
-        comment = marked(image.admin_comment, COPY, image.key)
+        comment = marked(image.admin_comment, COPY, image.key, move)
         return self._ask(
             lambda: self._fleet.submit_copy(self._name, _submission(image), image.key, image.key.id, comment)
         )
 
-    def cancel(self, job: int, to: JobKey | None) -> Replied:
+    def cancel(self, job: int, to: JobKey | None, move: str) -> Replied:
         """See TransferPort."""
 
         def ask() -> None:
             record = self._record(job)
             if record is not None and record.pending:
                 if to is not None:
-                    self._mark(job, TO, to)
+                    self._not_of_another(job, move)
+                    self._mark(job, TO, to, move)
                 self._fleet.cancel(self._name, job, by=US)
 
         return self._ask(ask)
 
-    def release(self, copy: int, of: JobKey, *, site_factor: int, held: bool = False) -> Replied:
+    def release(self, copy: int, of: JobKey, *, move: str, site_factor: int, held: bool = False) -> Replied:
         """See TransferPort."""
 
         def ask() -> None:
             record = self._record(copy)
             if record is None:
                 raise ClusterRefused(self._name, "Invalid job id specified")
-            self._mark(copy, FROM, of)
+            self._mark(copy, FROM, of, move)
             nice = record.nice
             if not held:
                 self._fleet.release(self._name, copy)
@@ -180,10 +188,17 @@ class SimulatedTransfers:
             return Replied(Answer.UNKNOWN, "the answer breaks off")
         return Replied(Answer.DONE)
 
-    def _mark(self, job: int, mark: str, value: object) -> None:
+    def _mark(self, job: int, mark: str, value: object, move: str) -> None:
         record = self._record(job)
         if record is not None:
-            record.admin_comment = marked(record.admin_comment, mark, value)
+            record.admin_comment = marked(record.admin_comment, mark, value, move)
+
+    def _not_of_another(self, job: int, move: str) -> None:
+        record = self._record(job)
+        if record is None:
+            return
+        if moved_by_another(record.admin_comment, move, record.eligible - self._fleet.elapsed_s):
+            raise ClusterRefused(self._name, "another slurm-evo is moving it")
 
 
 def _life(record: Record) -> Life:

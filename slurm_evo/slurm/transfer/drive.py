@@ -92,8 +92,8 @@ class Mover:
         original = copies = None
         image = None if move.image is None else JobImage.from_json(move.image)
         try:
-            original = self._ports[move.job.cluster].original(move.job.id)
-            copies = self._ports[move.to].copies(move.job, image, move.copy)
+            original = self._ports[move.job.cluster].original(move.job.id, move.name)
+            copies = self._ports[move.to].copies(move.job, image, move.copy, move.name)
         except (ClusterError, KeyError):
             pass
         return Seen(original=original, copies=copies, now=self._clock())
@@ -127,17 +127,19 @@ class Mover:
                 except ClusterError as failure:
                     return Replied(Answer.UNKNOWN, failure.message)
             case Ask.DEFER:
-                return port.defer(move.job.id, move.to, self._defer_s)
+                return port.defer(move.job.id, move.to, self._defer_s, move.name)
             case Ask.RESTORE:
-                return port.restore(move.job.id)
+                return port.restore(move.job.id, move.name)
             case Ask.CANCEL_ORIGINAL:
-                return port.cancel(move.job.id, JobKey(move.to, move.copy or move.job.id))
+                return port.cancel(move.job.id, JobKey(move.to, move.copy or move.job.id), move.name)
             case Ask.CANCEL_COPY:
-                return port.cancel(move.copy or move.job.id, None)
+                return port.cancel(move.copy or move.job.id, None, move.name)
         if ask is Ask.SUBMIT:
-            return port.submit(JobImage.from_json(move.image or {}))
+            return port.submit(JobImage.from_json(move.image or {}), move.name)
         held = ask is Ask.HAND_OVER_HELD
-        return port.release(move.copy or move.job.id, move.job, site_factor=move.site_factor, held=held)
+        return port.release(
+            move.copy or move.job.id, move.job, move=move.name, site_factor=move.site_factor, held=held
+        )
 
 
 def _goes_on(step: Step) -> bool:

@@ -67,12 +67,32 @@ MOVING = "slurm-evo:moving-to="
 """In AdminComment of an original that is put off while its copy is made."""
 TO = "slurm-evo:to="
 """In AdminComment of an original that was cancelled because its copy counts now."""
-_MARKS = (FROM, COPY, MOVING, TO)
+MOVE = "slurm-evo:move="
+"""Beside each of these marks: which move set it. A daemon with another journal leaves the job alone by it."""
+_MARKS = (FROM, COPY, MOVING, TO, MOVE)
 
 
-def marked(comment: str, mark: str, value: object) -> str:
-    """A comment with this mark, in place of any other of ours."""
-    return " ".join(filter(None, (unmarked(comment), f"{mark}{value}")))
+def marked(comment: str, mark: str, value: object, move: str) -> str:
+    """A comment with this mark of a move, in place of any other of ours."""
+    return " ".join(filter(None, (unmarked(comment), f"{mark}{value}", f"{MOVE}{move}")))
+
+
+def of_another(comment: str, move: str) -> bool:
+    """Whether another move set the marks. Those without a name, of an earlier slurm-evo, are taken for our own."""
+    return mark_of(comment, MOVE) not in (None, move)
+
+
+def moved_by_another(comment: str, move: str, left_s: float) -> bool:
+    """Whether a waiting original is under way in another move.
+
+    Args:
+        comment: its AdminComment.
+        move: the `Transfer.name` of ours.
+        left_s: how long it is still put off. Nobody cancels an original that is free again, so that a mark without
+            it is one that was left behind.
+    """
+    marks = mark_of(comment, MOVING) or mark_of(comment, TO)
+    return marks is not None and left_s > 0 and of_another(comment, move)
 
 
 def unmarked(comment: str) -> str:

@@ -17,6 +17,9 @@ only when Slurm's accounting says that *we* cancelled the original. The original
 that a hold by its owner stays visible and is honoured, and so that a job left alone by a daemon that
 never comes back frees itself.
 
+Two daemons with a journal each, which nobody wants, do not know of each other. Every mark names its move: a move
+never touches what another one has made, and the mark on the cancelled original says whose copy counts.
+
 All functions are pure. A step is decided by the phase that was journaled and by what both clusters say
 now, never by what was sent; the phase is journaled before its step is asked. So a daemon that dies anywhere
 goes on, or back, from what it sees.
@@ -25,11 +28,13 @@ goes on, or back, from what it sees.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
 from slurm_evo.model import Answer, ClusterName, Hold, JobKey
+
+_EPOCH = datetime.fromtimestamp(0, UTC)
 
 
 class Phase(StrEnum):
@@ -69,10 +74,12 @@ class Original:
     hold: Hold = Hold.NONE
     deferred_s: float | None = None
     """Seconds until it may start, if it carries our mark; None if it is not put off by us."""
+    ours: bool = True
+    """Not marked by another move, of a daemon with a journal of its own."""
     fields: str = ""
     """Fingerprint of what it asks for now."""
     cancelled_by_us: bool | None = None
-    """Of one that has ended; None while accounting does not tell yet."""
+    """Of one that has ended: by this very move; None while accounting does not tell yet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,9 +125,24 @@ class Transfer:
     owner: str = ""
     """Login name."""
 
+    @property
+    def name(self) -> str:
+        """Its first microsecond: tells it from other moves of the job, also by a daemon with another journal."""
+        return f"{(self.began - _EPOCH) // timedelta(microseconds=1):x}"
+
     def to_phase(self, phase: Phase, now: datetime, **changes: Any) -> Transfer:
         """The same move, in another phase."""
         return replace(self, phase=phase, phase_since=now, **changes)
+
+
+def began_at(name: str) -> datetime:
+    """When a move of this `Transfer.name` began.
+
+    Raises:
+        ValueError: it is no such name.
+        OverflowError: no year that a calendar knows.
+    """
+    return _EPOCH + timedelta(microseconds=int(name, 16))
 
 
 class Ask(StrEnum):
@@ -321,7 +343,7 @@ def _no_longer(original: Original) -> str:
         return "it has ended"
     if original.hold is not Hold.NONE:
         return f"held by its {original.hold}"
-    return ""
+    return "" if original.ours else "another slurm-evo, with a journal of its own, is moving it"
 
 
 def _changed(move: Transfer, original: Original, alive: list[Copy], patience: Patience) -> str:

@@ -22,7 +22,8 @@ class TransferPort(Protocol):
     """One cluster, with the rights of its SlurmUser.
 
     Questions raise ClusterError where there is no answer; changes put that into `Replied`.
-    All changes are idempotent.
+    All changes are idempotent. ``move`` is the `Transfer.name` of the move that asks: what another one has marked
+    is never changed.
     """
 
     @property
@@ -39,17 +40,18 @@ class TransferPort(Protocol):
         """
         ...
 
-    def original(self, job: int) -> Original:
+    def original(self, job: int, move: str) -> Original:
         """A job of this cluster that is being moved away."""
         ...
 
-    def copies(self, of: JobKey, image: JobImage | None, known: int | None) -> tuple[Copy, ...]:
-        """The jobs here that carry the mark of that one, ended ones included.
+    def copies(self, of: JobKey, image: JobImage | None, known: int | None, move: str) -> tuple[Copy, ...]:
+        """The jobs here that carry this move's mark of that one, ended ones included.
 
         Args:
             of: the original.
             image: what was submitted, to compare owners; None before anything was.
             known: the number it was seen under; looked up in accounting if the cluster lists it no more.
+            move: whose.
         """
         ...
 
@@ -57,28 +59,29 @@ class TransferPort(Protocol):
         """Would the job be taken here, asked as its owner? Changes nothing."""
         ...
 
-    def defer(self, job: int, to: ClusterName, seconds: float) -> Replied:
+    def defer(self, job: int, to: ClusterName, seconds: float, move: str) -> Replied:
         """Put the job off and mark it, in one update."""
         ...
 
-    def restore(self, job: int) -> Replied:
+    def restore(self, job: int, move: str) -> Replied:
         """Let a job that was put off start again, and take the mark away."""
         ...
 
-    def submit(self, image: JobImage) -> Replied:
+    def submit(self, image: JobImage, move: str) -> Replied:
         """Submit a held, marked copy as the owner, under the same number if it is free here."""
         ...
 
-    def cancel(self, job: int, to: JobKey | None) -> Replied:
+    def cancel(self, job: int, to: JobKey | None, move: str) -> Replied:
         """Cancel the job if it still waits; marked with where it went."""
         ...
 
-    def release(self, copy: int, of: JobKey, *, site_factor: int, held: bool = False) -> Replied:
+    def release(self, copy: int, of: JobKey, *, move: str, site_factor: int, held: bool = False) -> Replied:
         """Release a copy with its final mark, its own Nice (Slurm resets it) and a SiteFactor, in one update.
 
         Args:
             copy: its number here.
             of: the original.
+            move: whose.
             site_factor: what it gets.
             held: all but the release: it stays held by its owner.
         """

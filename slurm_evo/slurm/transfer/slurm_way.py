@@ -41,6 +41,8 @@ from slurm_evo.slurm.transfer.image import (
     fingerprint,
     mark_of,
     marked,
+    moved_by_another,
+    of_another,
     unmarked,
 )
 from slurm_evo.slurm.transfer.machine import Copy, Life, Original
@@ -133,20 +135,20 @@ class SlurmTransfers:
         accounted = "" if state is not None else self._accounted(job)
         return image_of(JobKey(self._name, job), record, self._submit_line(job, record), state, accounted)
 
-    def original(self, job: int) -> Original:
+    def original(self, job: int, move: str) -> Original:
         """See TransferPort."""
         with self._understood():
-            return self._original(job)
+            return self._original(job, move)
 
-    def _original(self, job: int) -> Original:
+    def _original(self, job: int, move: str) -> Original:
         record = self._record(job)
         if record is None:
-            return Original(life=Life.ENDED, cancelled_by_us=self._cancelled_by_us(job, None))
+            return Original(life=Life.ENDED, cancelled_by_us=self._cancelled_by_us(job, None, move))
         comment = str(record.get("admin_comment") or "")
         life = life_of(record)
-        eligible = record.get("eligible_time") or {}
-        left = float(eligible.get("number") or 0) - self._clock().timestamp()
-        put_off = mark_of(comment, MOVING) or mark_of(comment, TO)
+        left = self._left_s(record)
+        ours = not moved_by_another(comment, move, left)
+        put_off = ours and (mark_of(comment, MOVING) or mark_of(comment, TO))
         try:
             fields = fingerprint(description(record))
         except NotMovable as refusal:
@@ -155,13 +157,19 @@ class SlurmTransfers:
             life=life,
             hold=hold_of(record),
             deferred_s=left if put_off and left > 0 else None,
+            ours=ours,
             fields=fields,
-            cancelled_by_us=self._cancelled_by_us(job, comment) if life is Life.ENDED else None,
+            cancelled_by_us=self._cancelled_by_us(job, comment, move) if life is Life.ENDED else None,
         )
 
-    def _cancelled_by_us(self, job: int, comment: str | None) -> bool | None:
+    def _left_s(self, record: Mapping[str, Any]) -> float:
+        """Until the job may start; below 0 if it may."""
+        eligible = record.get("eligible_time") or {}
+        return float(eligible.get("number") or 0) - self._clock().timestamp()
+
+    def _cancelled_by_us(self, job: int, comment: str | None, move: str) -> bool | None:
         """By accounting's word and our mark; None while accounting has not heard of the end."""
-        if comment is not None and mark_of(comment, TO) is None:
+        if comment is not None and not _went_by(comment, move):
             return False
         told = self._sacct(job, "State%80,AdminComment%500")
         if told is None:
@@ -172,25 +180,25 @@ class SlurmTransfers:
         # A slurmctld that is killed after a cancellation recovers the job without who cancelled it, and accounting
         # then forgets that too: our mark, set just before, is what is left.
         ours = state in (f"CANCELLED by {self._our_uid}", "CANCELLED")
-        return ours and mark_of(noted if comment is None else comment, TO) is not None
+        return ours and _went_by(noted if comment is None else comment, move)
 
-    def copies(self, of: JobKey, image: JobImage | None, known: int | None) -> tuple[Copy, ...]:
+    def copies(self, of: JobKey, image: JobImage | None, known: int | None, move: str) -> tuple[Copy, ...]:
         """See TransferPort."""
         with self._understood():
-            return self._copies(of, image, known)
+            return self._copies(of, image, known, move)
 
-    def _copies(self, of: JobKey, image: JobImage | None, known: int | None) -> tuple[Copy, ...]:
+    def _copies(self, of: JobKey, image: JobImage | None, known: int | None, move: str) -> tuple[Copy, ...]:
         if image is None:
             record = self._record(of.id)
             records = [] if record is None else [record]
         else:
             shown = self._ask(*_SQUEUE, f"--user={image.uid}", "--json")
             records = self._decoded(shown)["jobs"]
-        found = [copy for record in records if (copy := _copy(of, record, image)) is not None]
+        found = [copy for record in records if (copy := _copy(of, record, image, move)) is not None]
         if not found and known is not None:
             told = self._sacct(known, "State%80,AdminComment%500")
             state, _, noted = (told or "").partition("|")
-            ours = str(of) in (mark_of(noted, COPY), mark_of(noted, FROM))
+            ours = str(of) in (mark_of(noted, COPY), mark_of(noted, FROM)) and not of_another(noted, move)
             if ours and state.split(" ")[0] not in ("PENDING", "RUNNING", "SUSPENDED"):
                 found.append(Copy(id=known, life=Life.ENDED, final=mark_of(noted, FROM) is not None))
         return tuple(found)
@@ -265,24 +273,24 @@ class SlurmTransfers:
         argv = ("sbatch", "--test-only", *test_options(image.fields), "--wrap=true")
         return self._replied(argv, {"SLURM_JWT": token})
 
-    def defer(self, job: int, to: ClusterName, seconds: float) -> Replied:
+    def defer(self, job: int, to: ClusterName, seconds: float, move: str) -> Replied:
         """See TransferPort."""
-        return self._update(job, MOVING, to, f"StartTime=now+{int(seconds)}")
+        return self._update(job, move, MOVING, to, f"StartTime=now+{int(seconds)}")
 
-    def restore(self, job: int) -> Replied:
+    def restore(self, job: int, move: str) -> Replied:
         """See TransferPort."""
-        return self._update(job, None, None, "StartTime=now")
+        return self._update(job, move, None, None, "StartTime=now")
 
-    def cancel(self, job: int, to: JobKey | None) -> Replied:
+    def cancel(self, job: int, to: JobKey | None, move: str) -> Replied:
         """See TransferPort."""
         if to is not None:
-            noted = self._update(job, TO, to)
+            noted = self._update(job, move, TO, to)
             if noted.answer is not Answer.DONE:
                 return noted
         # --ctld: slurmctld itself leaves a job alone that has started meanwhile.
         return self._replied(("scancel", "--ctld", "--state=PENDING", str(job)))
 
-    def submit(self, image: JobImage) -> Replied:
+    def submit(self, image: JobImage, move: str) -> Replied:
         """See TransferPort."""
         described = dict(image.fields) | {
             "user_id": str(image.uid),
@@ -290,20 +298,20 @@ class SlurmTransfers:
             "script": image.script,
             "environment": list(image.environment),
             "argv": list(image.argv),
-            "admin_comment": marked(image.admin_comment, COPY, image.key),
+            "admin_comment": marked(image.admin_comment, COPY, image.key, move),
             "hold": True,
         }
         kept = self._post("job/submit", {"job": described | {"job_id": image.key.id}})
         if kept.answer is Answer.DONE or not any(words in kept.message.lower() for words in _NUMBER_IS_TAKEN):
             return kept
         try:
-            if self.copies(image.key, image, None):
+            if self.copies(image.key, image, None, move):
                 return Replied(Answer.DONE, "it is there already")
         except (ClusterUnreachable, ClusterRefused, AnswerUnreadable) as failure:
             return Replied(Answer.UNKNOWN, failure.message)
         return self._post("job/submit", {"job": described})
 
-    def release(self, copy: int, of: JobKey, *, site_factor: int, held: bool = False) -> Replied:
+    def release(self, copy: int, of: JobKey, *, move: str, site_factor: int, held: bool = False) -> Replied:
         """See TransferPort."""
         try:
             record = self._record(copy)
@@ -318,17 +326,19 @@ class SlurmTransfers:
             | {
                 "nice": int(record.get("nice") or 0),
                 "site_factor": _SITE_FACTOR_OFFSET + site_factor,
-                "admin_comment": marked(comment, FROM, of),
+                "admin_comment": marked(comment, FROM, of, move),
             },
         )
 
-    def _update(self, job: int, mark: str | None, value: object, *fields: str) -> Replied:
+    def _update(self, job: int, move: str, mark: str | None, value: object, *fields: str) -> Replied:
         try:
             record = self._record(job)
         except (ClusterUnreachable, ClusterRefused, AnswerUnreadable) as failure:
             return Replied(Answer.UNKNOWN, failure.message)
         comment = str((record or {}).get("admin_comment") or "")
-        comment = unmarked(comment) if mark is None else marked(comment, mark, value)
+        if record is not None and moved_by_another(comment, move, self._left_s(record)):
+            return Replied(Answer.REFUSED, "another slurm-evo is moving it")
+        comment = unmarked(comment) if mark is None else marked(comment, mark, value, move)
         return self._replied(("scontrol", "update", f"JobId={job}", *fields, f"AdminComment={comment}"))
 
     def _replied(self, argv: Sequence[str], more: Mapping[str, str] = {}) -> Replied:
@@ -415,10 +425,10 @@ class SlurmTransfers:
             raise AnswerUnreadable(self._name, f"no JSON ({failure}); it began with {text[:60]!r}") from failure
 
 
-def _copy(of: JobKey, record: Mapping[str, Any], image: JobImage | None) -> Copy | None:
+def _copy(of: JobKey, record: Mapping[str, Any], image: JobImage | None, move: str) -> Copy | None:
     comment = str(record.get("admin_comment") or "")
     final = mark_of(comment, FROM) == str(of)
-    if not final and mark_of(comment, COPY) != str(of):
+    if of_another(comment, move) or not (final or mark_of(comment, COPY) == str(of)):
         return None
     owner = (record.get("user_name"), record.get("user_id"))
     return Copy(
@@ -427,6 +437,11 @@ def _copy(of: JobKey, record: Mapping[str, Any], image: JobImage | None) -> Copy
         final=final,
         owner_matches=image is None or owner == (image.user, image.uid),
     )
+
+
+def _went_by(comment: str, move: str) -> bool:
+    """The mark of this move on an original that was cancelled for its copy."""
+    return mark_of(comment, TO) is not None and not of_another(comment, move)
 
 
 def _words(ran: Ran) -> str:
