@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -176,3 +177,37 @@ def test_the_daemon_stops_when_asked_and_lets_no_second_one_in(env: dict[str, st
         first.kill()
     assert json.loads(log.read_text().splitlines()[-1])["event"] == "daemon.stopped"
     assert json.loads(run(env, "status", "--json").stdout)["acting"] is None
+
+
+def test_a_spare_daemon_with_the_same_journal_takes_over_when_the_first_one_dies(
+    env: dict[str, str], tmp_path: Path
+) -> None:
+    """Two hosts, in small: each its own state folder, one journal."""
+    env |= {"SLURM_EVO_STORE__URL": f"sqlite:///{tmp_path}/shared.sqlite", "SLURM_EVO_OPTIMIZER__BUDGET_S": "0.1"}
+    env |= {"SLURM_EVO_CYCLE__PERIOD_S": "1", "SLURM_EVO_CYCLE__LEASE_S": "20"}
+    with ExitStack() as running:
+
+        def start(name: str) -> tuple[subprocess.Popen[bytes], Path]:
+            log = tmp_path / f"{name}.log"
+            own = env | {"SLURM_EVO_STORE__STATE_DIR": str(tmp_path / name)}
+            out = running.enter_context(log.open("wb"))
+            process = subprocess.Popen([sys.executable, "-m", "slurm_evo_daemon", "daemon"], stderr=out, env=own)
+            running.callback(process.wait)
+            running.callback(process.kill)
+            return process, log
+
+        def until(log: Path, event: str) -> None:
+            deadline = time.monotonic() + 240
+            while f'"{event}"' not in log.read_text():
+                assert time.monotonic() < deadline, log.read_text()
+                time.sleep(0.2)
+
+        first, log = start("first")
+        until(log, "cycle.done")
+        _, spare = start("spare")
+        until(spare, "lease.waiting")
+        assert "cycle.done" not in spare.read_text()
+        first.kill()
+        until(spare, "cycle.done")
+        acting = json.loads(run(env, "status", "--json").stdout)["acting"]
+        assert f"{tmp_path}/spare:" in acting["holder"]
