@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from slurm_evo.cli.screen import screen
+from slurm_evo.store import Journal
 from slurm_evo_daemon.screens import history_table
 
 
@@ -20,6 +21,7 @@ def test_brackets_and_colons_are_shown_as_they_are(capsys: pytest.CaptureFixture
 
 def test_what_the_system_refuses_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "slurm-evo.toml").write_text(f'[store]\nstate_dir = "{tmp_path}"\n')
+    Journal.open(f"sqlite:///{tmp_path}/journal.sqlite").close()
     argv = [sys.executable, "-m", "slurm_evo_daemon", "status", "--config", str(tmp_path / "slurm-evo.toml")]
     with Path("/dev/full").open("w") as full:
         ran = subprocess.run(argv, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
@@ -34,6 +36,7 @@ def test_clusters_that_were_not_seen_are_not_passed_over(tmp_path: Path, words: 
         f'[store]\nstate_dir = "{tmp_path}"\n'
         f'[[clusters]]\nname = "far"\nway = "command"\nslurm_conf = "{tmp_path}/none"\n'
     )
+    Journal.open(f"sqlite:///{tmp_path}/journal.sqlite").close()
     argv = [sys.executable, "-m", "slurm_evo_daemon", *words, "--config", str(tmp_path / "slurm-evo.toml")]
     path = {"PATH": str(tmp_path), "PYTHONPATH": ":".join(sys.path)}
     ran = subprocess.run(argv, env=path, capture_output=True, text=True, check=False)
